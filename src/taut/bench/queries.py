@@ -1,0 +1,77 @@
+"""``taut bench queries``: many windowed queries on one Spark, policy against policy."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from taut.bench.figures import Run, figures
+from taut.bench.record import BenchError, Record
+from taut.bench.run import Spec, Watcher, run, spark_session, warm_jvm
+
+
+def order(policies: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """Which policy runs when: all of them in each round, another one first each time.
+
+    Examples
+    --------
+    >>> list(order(["a", "b"], 2))
+    [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'a')]
+    """
+    for index in range(rounds):
+        turn = index % len(policies)
+        for policy in (*policies[turn:], *policies[:turn]):
+            yield index + 1, policy
+
+
+def bench(
+    spec: Spec, policies: Sequence[str], rounds: int, watch: Watcher
+) -> tuple[Record, list[Run]]:
+    """Run every policy in every round, in one JVM; give the record and the runs behind it."""
+    if not policies or len(set(policies)) != len(policies):
+        raise BenchError(f"policies {','.join(policies)!r}: name each once, as in 'a,b,c'")
+    if rounds < 1 or spec.queries < 1 or spec.seconds <= 0:
+        raise BenchError(
+            f"rounds={rounds}, queries={spec.queries}, seconds={spec.seconds}: "
+            "all must be above zero"
+        )
+    record = Record("queries", _options(spec, policies, rounds))
+    runs: list[Run] = []
+    with spark_session() as spark:
+        record.options["jvm_warm_up_s"] = round(warm_jvm(spark, spec, watch), 1)
+        for round_, policy in order(policies, rounds):
+            runs.append(run(spark, spec, policy, round_, watch))
+    record.options["warm_up_s"] = {
+        policy: [round(r.warm_up_s, 1) for r in runs if r.policy == policy] for policy in policies
+    }
+    record.add(figures(spec.workload, spec.queries, runs))
+    return record, runs
+
+
+def write_latencies(path: Path, runs: Sequence[Run]) -> None:
+    """Every due window as a line; one that never came has no latency."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["round", "policy", "query", "end_ms", "latency_s"])
+        for each in runs:
+            for sample in each.samples:
+                late = "" if sample.latency_s is None else f"{sample.latency_s:.4f}"
+                table.writerow([each.round, each.policy, sample.query, sample.end_ms, late])
+
+
+def _options(spec: Spec, policies: Sequence[str], rounds: int) -> dict[str, object]:
+    return {
+        "workload": spec.workload,
+        "queries": spec.queries,
+        "window_s": spec.window_s,
+        "seconds": spec.seconds,
+        "policies": list(policies),
+        "rounds": rounds,
+        "rate": spec.rows_per_s,
+        "concurrency": spec.concurrency,
+        "slo": spec.slo,
+        "grace_s": spec.grace,
+        "warm_up_bound_s": spec.warm_up_bound,
+    }

@@ -1,0 +1,327 @@
+"""One run: N queries of a workload under one policy, from start to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taut.bench.figures import Run, Sample
+from taut.bench.record import BenchError
+from taut.workloads import Delay, Load, Workload, workload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOOK_EVERY_S = 0.25
+_HEALTH_EVERY_S = 2.0
+_START_AT_ONCE, _START_BOUND_S = 3, 10.0
+_CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to run; one Spec for every policy and round.
+
+    ``rate=None`` takes the workload's own, ``grace_s=None`` the larger of 60 s and 5 windows.
+    """
+
+    workload: str = "ads"
+    queries: int = 16
+    window_s: float = 12.0
+    seconds: float = 60.0
+    rate: int | None = None
+    concurrency: int | None = None
+    slo: str = "p99 <= 1 s"
+    warm_up_bound_s: float | None = None
+    grace_s: float | None = None
+
+    @property
+    def what(self) -> Workload:
+        """The workload itself."""
+        return workload(self.workload)
+
+    @property
+    def rows_per_s(self) -> int:
+        """The rate that each query is offered."""
+        return self.what.rate if self.rate is None else self.rate
+
+    @property
+    def warm_up_bound(self) -> float:
+        """The longest that a run warms up."""
+        given = self.warm_up_bound_s
+        return max(60.0, 4 * self.window_s) if given is None else given
+
+    @property
+    def grace(self) -> float:
+        """How long after the measured time a due window may still come."""
+        given = self.grace_s
+        return max(60.0, 5 * self.window_s) if given is None else given
+
+    def due(self, after: float, before: float) -> list[tuple[int, int]]:
+        """Every (query, window end in ms) that is due in ``[after, before)``."""
+        return [
+            (index, end)
+            for index in range(self.queries)
+            for end in self.what.due_ms(index, self.queries, self.window_s, after, before)
+        ]
+
+
+class Collector:
+    """When each window of each query was first written. One writer per query: no lock."""
+
+    def __init__(self, queries: int) -> None:
+        self._written: list[dict[int, float]] = [{} for _ in range(queries)]
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on batches may be cut short."""
+        self._closed = True
+
+    def sink(self, index: int) -> Callable[[DataFrame, int], None]:
+        """The sink of query ``index``: takes every row to the driver and notes the time."""
+        written = self._written[index]
+
+        def sink(batch: DataFrame, batch_id: int) -> None:
+            try:
+                rows = batch.collect()
+            except Exception:
+                # Stopping a query cancels its batch. Spark (4.3) matches the text of the error
+                # that this raises against a pattern that overflows its stack.
+                if self._closed:
+                    return
+                raise
+            now = time.time()
+            for end in {row["end"] for row in rows}:
+                written.setdefault(round(end.timestamp() * 1_000), now)
+
+        return sink
+
+    def first_after(self, since: float) -> int:
+        """How many queries have written a window that ended after ``since``."""
+        return sum(any(end > since * 1_000 for end in list(written)) for written in self._written)
+
+    def sample(self, due: tuple[int, int]) -> Sample:
+        """What became of a window that was due."""
+        index, end = due
+        at = self._written[index].get(end)
+        return Sample(index, end, None if at is None else at - end / 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run stands, for whoever watches."""
+
+    policy: str
+    round: int
+    phase: str
+    left_s: float
+    due: int = 0
+    latencies: tuple[float, ...] = ()
+
+
+Watcher = Callable[[Progress], None]
+
+
+@contextlib.contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """The session that every policy runs in; stopped at the end unless it was there before.
+
+    Its scheduler mode is FAIR so that ``spark-fair`` can have its pools. All else runs in the
+    default pool, which is FIFO inside: what stock Spark does.
+    """
+    from pyspark.sql import SparkSession
+
+    import taut
+
+    found = SparkSession.getActiveSession()
+    log = Path(tempfile.mkdtemp(prefix="taut-bench-")) / "spark.log"
+    try:
+        with _errors_to(log):
+            spark = found or taut.session(conf=_CONF)
+        # Spark keeps the progress of every batch, so that nothing has to listen during a run.
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+        try:
+            yield spark
+        finally:
+            if found is None:
+                spark.stop()
+    except BenchError as error:
+        raise BenchError(f"{error}\nWhat Spark said is in {log}") from error
+    shutil.rmtree(log.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Give processes started meanwhile another standard error, for as long as they live.
+
+    Spark's JVM and its Python workers write there when queries are stopped, across the table
+    that a person is watching.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+
+
+def warm_jvm(spark: SparkSession, spec: Spec, watch: Watcher) -> float:
+    """Run a few small queries of the same workload for a while, so that no policy pays for the JIT.
+
+    Returns how long that took, in seconds.
+    """
+    begun = time.monotonic()
+    small = replace(
+        spec,
+        queries=min(3, spec.queries),
+        window_s=min(2.0, spec.window_s),
+        seconds=min(6.0, spec.seconds),
+        warm_up_bound_s=min(40.0, 12.0 + 4 * spec.window_s),
+        grace_s=0.0,
+    )
+    run(spark, small, "spark-default", 0, lambda now: watch(replace(now, policy="the JVM")))
+    return time.monotonic() - begun
+
+
+def run(spark: SparkSession, spec: Spec, policy: str, round_: int, watch: Watcher) -> Run:
+    """Start the queries, warm up, measure, wait for what is still due, stop."""
+    import taut
+
+    folder = Path(tempfile.mkdtemp(prefix="taut-bench-"))
+    collector = Collector(spec.queries)
+    extra: dict[str, Any] = {} if spec.concurrency is None else {"concurrency": spec.concurrency}
+    runtime = taut.Runtime(spark, policy=policy, **extra)
+    begun = time.monotonic()
+    try:
+        queries = []
+        for index in range(spec.queries):
+            watch(Progress(policy, round_, "starting", 0.0))
+            # Its own start: a load that began before its query would make a backlog of it.
+            load = Load(time.time(), spec.rows_per_s)
+            frame = spec.what.build(spark, index, spec.queries, spec.window_s, load, Delay())
+            handle = runtime.start(
+                frame,
+                name=f"{spec.workload}-{index}",
+                sink=collector.sink(index),
+                slo=spec.slo,
+                checkpoint=str(folder / str(index)),
+            )
+            queries.append(handle.query)
+            _wait_for_room(queries)
+        stage = _Stage(spec, policy, round_, queries, collector, watch)
+        warm_up_s = stage.warm_up()
+        after, samples = stage.measure()
+        rows, batches = _work_done(queries, after, after + spec.seconds)
+        spent = runtime.overhead()
+        return Run(
+            policy, round_, samples, spec.seconds, rows, batches, warm_up_s,
+            None if spent is None else spent / (time.monotonic() - begun),
+        )  # fmt: skip
+    finally:
+        watch(Progress(policy, round_, "stopping", 0.0))
+        collector.close()
+        try:
+            runtime.stop(timeout=30)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A run whose queries are all started."""
+
+    spec: Spec
+    policy: str
+    round: int
+    queries: list[Any]
+    collector: Collector
+    watch: Watcher
+
+    def warm_up(self) -> float:
+        """Until every query has written a window, and for one window at least."""
+        begun = time.time()
+        least, most = begun + self.spec.window_s, begun + self.spec.warm_up_bound
+        for now in self._ticks():
+            warm = self.collector.first_after(begun) == self.spec.queries
+            if now >= most or (now >= least and warm):
+                return now - begun
+            self._tell("warming up", (least if warm else most) - now)
+        raise AssertionError("the ticks never end")
+
+    def measure(self) -> tuple[float, tuple[Sample, ...]]:
+        """Until every window due in the measured time is out, or the grace is over."""
+        after = time.time()
+        before = after + self.spec.seconds
+        due = self.spec.due(after, before)
+        for now in self._ticks():
+            samples = tuple(map(self.collector.sample, due))
+            out = tuple(s.latency_s for s in samples if s.latency_s is not None)
+            over = now >= before and len(out) == len(due)
+            if over or now >= before + self.spec.grace:
+                self._tell("done", 0.0, len(due), out)
+                return after, samples
+            so_far = len(due) if now >= before else len(self.spec.due(after, now))
+            phase = "measuring" if now < before else "waiting for the last"
+            left = (before if now < before else before + self.spec.grace) - now
+            self._tell(phase, left, so_far, out)
+        raise AssertionError("the ticks never end")
+
+    def _tell(
+        self, phase: str, left_s: float, due: int = 0, latencies: tuple[float, ...] = ()
+    ) -> None:
+        self.watch(Progress(self.policy, self.round, phase, left_s, due, latencies))
+
+    def _ticks(self) -> Iterator[float]:
+        looked = 0.0
+        while True:
+            now = time.time()
+            if now - looked >= _HEALTH_EVERY_S:
+                looked = now
+                self._check_alive()
+            yield now
+            time.sleep(_LOOK_EVERY_S)
+
+    def _check_alive(self) -> None:
+        for query in self.queries:
+            if not query.isActive:
+                why = query.exception()
+                raise BenchError(f"query {query.name} ended under {self.policy}: {why}")
+
+
+def _wait_for_room(queries: list[Any]) -> None:
+    """Let a few queries start at a time.
+
+    Each starts a Python process for its source; Spark gives that process ten seconds to report,
+    which many at once on few cores do not make.
+    """
+    until = time.monotonic() + _START_BOUND_S
+    while time.monotonic() < until:
+        starting = [q for q in queries if q.isActive and q.status["message"].startswith("Init")]
+        if len(starting) < _START_AT_ONCE:
+            return
+        time.sleep(0.05)
+
+
+def _work_done(queries: list[Any], after: float, before: float) -> tuple[int, int]:
+    """Rows and batches of the batches that began in ``[after, before)``."""
+    rows = batches = 0
+    for query in queries:
+        for progress in query.recentProgress:
+            began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+            # Spark also reports that an idle query is idle: that is no batch.
+            if after <= began < before and "addBatch" in progress["durationMs"]:
+                rows += progress["numInputRows"]
+                batches += 1
+    return rows, batches

@@ -1,0 +1,55 @@
+"""What a batch costs, learned while running: a fixed part and a part for its input.
+
+Input is measured in seconds of stream, not in rows: that is known before a batch is planned,
+for any source, and at a steady rate it is the same up to a factor.
+"""
+
+from __future__ import annotations
+
+
+class BatchCost:
+    """Batch seconds as ``fixed + per_second * input seconds``, older batches fading.
+
+    ``observe`` and ``fixed``/``per_second`` are O(1): decayed least squares on five sums.
+    """
+
+    def __init__(self, prior: float = 0.3, decay: float = 0.95) -> None:
+        self._prior = prior
+        self._decay = decay
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+
+    def observe(self, input_seconds: float, seconds: float) -> None:
+        """Take one finished batch."""
+        d = self._decay
+        self._n = d * self._n + 1.0
+        self._x = d * self._x + input_seconds
+        self._y = d * self._y + seconds
+        self._xx = d * self._xx + input_seconds * input_seconds
+        self._xy = d * self._xy + input_seconds * seconds
+
+    @property
+    def per_second(self) -> float:
+        """Cost of a second of input."""
+        if self._n < 2.0:
+            return 0.0
+        spread = self._n * self._xx - self._x * self._x
+        if spread <= 1e-9 * max(1.0, self._n * self._xx):
+            return 0.0
+        slope = (self._n * self._xy - self._x * self._y) / spread
+        # a fixed part cannot be negative: then the whole cost is the input's
+        return min(max(0.0, slope), self._y / self._x if self._x > 0 else 0.0)
+
+    @property
+    def fixed(self) -> float:
+        """Cost of a batch without input."""
+        if self._n == 0.0:
+            return self._prior
+        return max(0.0, (self._y - self.per_second * self._x) / self._n)
+
+    def predict(self, input_seconds: float) -> float:
+        """Expected seconds of a batch with so much input."""
+        return self.fixed + self.per_second * input_seconds
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self.fixed >= 0.0 and self.per_second >= 0.0

@@ -1,0 +1,1 @@
+"""Where Taut's decisions meet Spark."""

@@ -1,0 +1,59 @@
+"""One query a checkpoint: two that write the same one would destroy each other's progress."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from taut.errors import StartError
+
+
+class CheckpointLock:
+    """A lock on a checkpoint folder, gone with the process however it ends.
+
+    Folders on this machine's disks are locked by the system; for others (object stores, HDFS)
+    Spark's own check of the offset log stands alone.
+    """
+
+    NAME = ".taut.lock"
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, checkpoint: str, query: str) -> CheckpointLock:
+        """Lock a checkpoint for a query, or say that it is in use."""
+        folder = _local(checkpoint)
+        if folder is None:
+            return cls(None)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / cls.NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StartError(
+                f"{query}: checkpoint={checkpoint!r} cannot be written: {error.strerror}"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise StartError(
+                f"{query}: checkpoint={checkpoint!r} is in use by another query; "
+                "each query needs a checkpoint of its own"
+            ) from None
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the checkpoint free; again is harmless."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _local(checkpoint: str) -> Path | None:
+    parts = urlparse(checkpoint)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return None

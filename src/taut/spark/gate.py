@@ -1,0 +1,154 @@
+"""The gate: where a query's own thread waits for its turn.
+
+Spark calls ``foreachBatch`` in the thread that runs the query. The gate writes the batch
+through the sink and then keeps that thread until the query is granted its next turn, so that
+the batch that follows is planned with the freshest offsets. A batch that was planned without a
+turn (the first one, or one after a time without data) waits before it is run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from taut.spark.sinks import SinkFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Latch(Protocol):
+    """Where a thread waits until another opens it; opening before the wait counts."""
+
+    def wait(self) -> None: ...
+    def open(self) -> None: ...
+
+
+class Interrupted(Exception):
+    """Spark stopped a query that waited at its gate.
+
+    Spark tells a stop from a failure by this text, and its pattern overflows the stack on the
+    long trace of the original error; hence the same text, short.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling the gate: "
+            "java.lang.InterruptedException"
+        )
+
+
+def _no_interrupts(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Interrupted))
+
+
+# py4j logs every error of a callback, and a stop is none
+logging.getLogger("py4j.clientserver").addFilter(_no_interrupts)
+
+
+class JvmLatch:
+    """A latch inside the JVM.
+
+    A callback's calls run in the JVM thread that called it, so a query that waits here can be
+    interrupted by ``query.stop()``; one that waited in Python would block it.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        self._semaphore = jvm.java.util.concurrent.Semaphore(0)
+
+    def wait(self) -> None:
+        """Wait until opened, or until Spark interrupts the query."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # py4j has none
+
+        try:
+            self._semaphore.acquire()
+        except Py4JJavaError as error:
+            if "InterruptedException" in str(error.java_exception):
+                raise Interrupted from None
+            raise
+
+    def open(self) -> None:
+        """Let one waiting thread go."""
+        self._semaphore.release()
+
+
+class Gate:
+    """Passes batches of one query to its sink, and holds the query between them.
+
+    Parameters
+    ----------
+    latch
+        Where the query's thread waits.
+    sink
+        Takes ``(df, batch_id)``.
+    planned
+        Called when a batch is planned; True if it may run at once.
+    written
+        Called when a batch is out; True if the query may go on at once.
+    let_go
+        Called when the query goes on, with or without having waited.
+    failed
+        Called when the batch ends with an error: that of the sink with its batch id, or None
+        when the query was stopped while it waited.
+    """
+
+    def __init__(
+        self,
+        latch: Latch,
+        sink: SinkFunction,
+        planned: Callable[[int], bool],
+        written: Callable[[int], bool],
+        let_go: Callable[[], None],
+        failed: Callable[[Exception | None, int], None],
+    ) -> None:
+        self._latch = latch
+        self._sink = sink
+        self._planned = planned
+        self._written = written
+        self._let_go = let_go
+        self._failed = failed
+        self._draining = False
+        self.parked = threading.Event()
+        self.cpu_seconds = 0.0
+        self.last_written: int | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Run one batch; this is what ``foreachBatch`` calls."""
+        started = time.thread_time()
+        if not self._planned(batch_id):
+            self._wait(batch_id)
+        self.cpu_seconds += time.thread_time() - started
+        while self._draining:
+            # stopping: this batch stays in the offset log, and a restart runs it
+            self.parked.set()
+            self._wait(batch_id)
+        try:
+            self._sink(df, batch_id)
+        except Exception as error:
+            self._failed(error, batch_id)
+            raise
+        started = time.thread_time()
+        self.last_written = batch_id
+        if not self._written(batch_id):
+            self._wait(batch_id)
+        self._let_go()
+        self.cpu_seconds += time.thread_time() - started
+
+    def grant(self) -> None:
+        """Let the waiting query go on."""
+        self._latch.open()
+
+    def drain(self) -> None:
+        """Let a written batch commit, and run no further one."""
+        self._draining = True
+        self._latch.open()
+
+    def _wait(self, batch_id: int) -> None:
+        try:
+            self._latch.wait()
+        except Exception:
+            self._failed(None, batch_id)
+            raise

@@ -1,0 +1,201 @@
+"""What Spark shows of a query, turned into the view that policies take.
+
+Read in the thread of the batch itself, a few calls into the JVM a batch: no listener, no extra
+job, nothing that runs while the query does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from taut.policy.cost import BatchCost
+from taut.policy.slack import DelayHistory
+from taut.policy.view import Delay, Operator, QueryView, Stream
+from taut.spark.window import Shape, Window
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """A planned batch: when its offsets were fetched, and the watermark it runs with."""
+
+    planned: float
+    watermark: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressFacts:
+    """A finished batch: rows in, rows that left the state, bytes of state."""
+
+    rows_in: int
+    rows_out: int | None
+    state_bytes: int
+
+
+def read_batch(jquery: Any) -> BatchFacts:
+    """The batch that the query has planned, from its execution in the JVM."""
+    metadata = jquery.streamingQuery().lastExecution().offsetSeqMetadata()
+    return BatchFacts(metadata.batchTimestampMs() / 1000.0, metadata.batchWatermarkMs() / 1000.0)
+
+
+def read_progress(jquery: Any) -> ProgressFacts | None:
+    """The last finished batch, or None before the first."""
+    progress = jquery.lastProgress()
+    if progress is None:
+        return None
+    operators = progress.stateOperators()
+    return ProgressFacts(
+        rows_in=progress.numInputRows(),
+        rows_out=operators[len(operators) - 1].numRowsRemoved() if len(operators) else None,
+        state_bytes=sum(o.memoryUsedBytes() for o in operators),
+    )
+
+
+class MemoryProbe:
+    """The share of memory in use: the driver's heap, or the state stores against their limit."""
+
+    def __init__(self, jvm: Any, state_limit: int | None = None) -> None:
+        self._bean = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+        self._limit = state_limit
+
+    def used(self, state_bytes: int) -> float:
+        """Share of memory in use, 0 to 1; ``state_bytes`` is what the state stores hold."""
+        heap = self._bean.getHeapMemoryUsage()
+        most = heap.getMax()
+        share = heap.getUsed() / most if most > 0 else 0.0
+        limit = self._limit or most
+        return max(share, state_bytes / limit) if limit > 0 else share
+
+
+class Probe:
+    """Keeps what is known of one query: its window, watermark, delays and costs."""
+
+    SAMPLE_EVERY = 5
+    """Batches between two looks at the progress; odd, so that ingests and emits both count."""
+
+    def __init__(self, name: str, shape: Shape, objective: float, *, eager: bool = False) -> None:
+        self.name = name
+        self.window = shape.window
+        self.objective = objective
+        self.latency: float | None = None
+        self.windows = 0
+        self.late = 0
+        self.batches = 0
+        self.state_bytes = 0
+        self.watermark = 0.0
+        self._eager = eager
+        self._session = shape.session
+        self._delays = DelayHistory()
+        self._cost = BatchCost()
+        self._planned: float | None = None
+        self._input = 0.0
+        self._started = 0.0
+        self._swept: list[float] = []
+        self._catching_up = False
+        self._rows_in = self._rows_out = self._row_seconds = 0.0
+
+    def resumed(self, now: float) -> None:
+        """The query was let go: its next batch starts to be planned."""
+        self._started = now
+
+    def planned(self, facts: BatchFacts, progress: Callable[[], ProgressFacts | None]) -> None:
+        """A batch is planned; every few batches the last one's progress is looked at."""
+        before, last = self.watermark, self._planned
+        self.watermark = max(before, facts.watermark)
+        if last is not None:
+            if self.batches % self.SAMPLE_EVERY == 1:
+                self._sample(progress(), self._input)
+            self._learn_delay(before, last, facts)
+            self._input = max(0.0, facts.planned - last)
+        self._planned = facts.planned
+        self._swept = self._ends(before, self.watermark)
+
+    def written(self, now: float) -> None:
+        """The batch's rows are out."""
+        self.batches += 1
+        if self._started:
+            self._cost.observe(self._input, now - self._started)
+        for end in self._swept:
+            self.latency = now - end
+            self.windows += 1
+            self.late += self.objective > 0 and now > self._due(end) + self.objective
+        if self.window is None and self._planned is not None:
+            self.latency = now - self._planned + self._input
+        self._started = now
+        self._swept = []
+
+    def next_end(self) -> float | None:
+        """The end of the first window that is not out, None when that is not known."""
+        if self.window is None or self.watermark <= 0 or self._eager:
+            return None
+        return self.window.end_after(self.watermark)
+
+    def view(self, now: float, held_since: float, last_turn: float) -> QueryView:
+        """The query as a policy sees it."""
+        planned = self._planned if self._planned is not None else held_since
+        waiting = max(0.0, now - planned)
+        end = self.next_end()
+        streams = () if end is None else (Stream(end, self._delay(now, end)),)
+        rate = self._rows_in / self._row_seconds if self._row_seconds > 0 else 0.0
+        selectivity = self._rows_out / self._rows_in if self._rows_in > 0 else 1.0
+        per_row = self._cost.per_second / rate if rate > 0 else 0.0
+        return QueryView(
+            name=self.name,
+            held_since=held_since,
+            last_turn=last_turn,
+            oldest=planned,
+            batch_cost=self._cost.fixed,
+            queued_cost=self._cost.per_second * waiting,
+            batches=2 if streams or self._session else 1,
+            streams=streams,
+            objective=self.objective,
+            operators=(Operator(rate * waiting, min(1.0, selectivity), per_row),),
+        )
+
+    def learn_window(self, window: Window) -> None:
+        """Take a window that was learned from the output."""
+        self.window = window
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        self._delays.check()
+        self._cost.check()
+        assert self._input >= 0.0
+        assert self.late <= self.windows
+
+    def _due(self, end: float) -> float:
+        return end + max(0.0, self._delays.estimate().mean)
+
+    def _delay(self, now: float, end: float) -> Delay:
+        # a stream that runs faster than the clock has more waiting: due at once
+        return Delay(min(0.0, now - end), 0.0) if self._catching_up else self._delays.estimate()
+
+    def _ends(self, after: float, upto: float) -> list[float]:
+        if self.window is None or after <= 0 or upto <= after:
+            return []
+        return self.window.ends_between(after, upto)
+
+    def _learn_delay(self, before: float, last: float, facts: BatchFacts) -> None:
+        """The watermark of this batch came with the rows of the last: their delay is known."""
+        if facts.watermark <= before:
+            return
+        if before > 0:
+            slack = max(1.0, self.window.slide if self.window else 0.0)
+            self._catching_up = facts.watermark - before > 1.5 * self._input + slack
+        if self._catching_up:
+            return
+        delay = last - facts.watermark
+        self._delays.observe(delay)
+        if self._ends(before, facts.watermark):
+            self._delays.close(delay)
+
+    def _sample(self, progress: ProgressFacts | None, input_seconds: float) -> None:
+        if progress is None:
+            return
+        self.state_bytes = progress.state_bytes
+        fade = 0.9
+        self._rows_in = fade * self._rows_in + progress.rows_in
+        self._row_seconds = fade * self._row_seconds + input_seconds
+        rows_out = progress.rows_in if progress.rows_out is None else progress.rows_out
+        self._rows_out = fade * self._rows_out + rows_out

@@ -1,0 +1,316 @@
+"""A query under a Runtime: what users hold, and what ties gate, probe and turns together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from taut.errors import StartError
+from taut.policy.turns import State, Turns
+from taut.policy.view import Slack
+from taut.slo import Slo
+from taut.spark.checkpoint import CheckpointLock
+from taut.spark.gate import Gate, JvmLatch
+from taut.spark.probe import Probe, read_batch, read_progress
+from taut.spark.sinks import SinkFunction
+from taut.spark.window import Shape, WindowLearner, window_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("taut")
+
+_POLL = 0.02
+_LEARN_FROM = 40
+"""Batches whose output is looked at for windows that the plan does not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a query stands, for a person to read.
+
+    ``state`` is held, running, planned, waiting for data, ended or failed; ``due_in`` the
+    seconds until its next window is expected to be complete; ``slack`` with its parts as the
+    policy last saw it; ``last_latency`` of the last window, from its end to its rows being out.
+    """
+
+    name: str
+    state: str
+    held_for: float | None = None
+    due_in: float | None = None
+    slack: Slack | None = None
+    last_latency: float | None = None
+    windows: int = 0
+    late: int = 0
+    batches: int = 0
+    error: str | None = None
+
+
+class _Owner(Protocol):
+    """What a query needs of its runtime."""
+
+    spark: SparkSession
+    _turns: Turns
+    _lock: Any
+
+    def _planned(self, query: Query) -> bool: ...
+    def _written(self, query: Query, now: float, watermark: float | None) -> bool: ...
+    def _ended(self, query: Query) -> None: ...
+
+
+class _Started:
+    """What all queries share: a name, an objective, and Spark's own handle."""
+
+    name: str
+    query: StreamingQuery
+    _lock_file: CheckpointLock
+
+    @property
+    def active(self) -> bool:
+        """Whether the query still runs."""
+        return self.query.isActive
+
+    def error(self) -> str | None:
+        """What ended it, if it failed."""
+        error = None if self.active else self.query.exception()
+        return None if error is None else _first_line(str(error))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, so long at most; its error is kept for :meth:`error`."""
+        from pyspark.errors import StreamingQueryException
+
+        # the JVM's call raises the query's own error, which is told for all queries together
+        with contextlib.suppress(StreamingQueryException):
+            # typed as whole seconds, but takes fractions as well
+            self.query.awaitTermination(max(0.001, seconds))  # type: ignore[arg-type]
+
+    def wait_for_sources(self, seconds: float) -> None:
+        """Wait until Spark has made the query's sources; raises what kept it from that."""
+        limit = time.monotonic() + seconds
+        while self.query.isActive and self.query.status["message"].startswith("Initializing"):
+            if time.monotonic() > limit:
+                log.warning("query %s: its sources take over %s s to start", self.name, seconds)
+                return
+            time.sleep(_POLL)
+        error = None if self._wrote() else _Started.error(self)
+        if error is not None:
+            self.release()
+            raise StartError(f"{self.name} did not start: {error}")
+
+    def release(self) -> None:
+        """Give its checkpoint free, once it has ended."""
+        self._lock_file.release()
+
+    def _wrote(self) -> bool:
+        """Whether a batch has reached the sink: then an error is the query's, not its start's."""
+        return self.query.lastProgress is not None
+
+
+class StockQuery(_Started):
+    """A query that Spark runs by itself, as the baselines do."""
+
+    cpu_seconds = 0.0
+
+    def __init__(
+        self, name: str, sink: SinkFunction, slo: Slo | None, shape: Shape, lock: CheckpointLock
+    ) -> None:
+        self.name = name
+        self.slo = slo
+        self.shape = shape
+        self._sink = sink
+        self._lock_file = lock
+
+    def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
+        """Start it, in a scheduler pool of its own if one is named."""
+        key = "spark.scheduler.pool"
+        before = spark.sparkContext.getLocalProperty(key)
+        if pool is not None:
+            spark.sparkContext.setLocalProperty(key, pool)
+        try:
+            self.query = writer.foreachBatch(self._sink).start()
+        finally:
+            if pool is not None:
+                spark.sparkContext._jsc.setLocalProperty(key, before)
+
+    def status(self) -> Status:
+        """Where the query stands."""
+        error = self.error()
+        state = "running" if self.active else "failed" if error else "ended"
+        return Status(self.name, state, error=error)
+
+    def drain(self) -> None:
+        """Nothing holds it, so there is nothing to let go."""
+
+    def end(self, deadline: float) -> bool:
+        """Stop it as Spark does."""
+        self.query.stop()
+        self.release()
+        return True
+
+
+class Query(_Started):
+    """A query that a Runtime gives turns to."""
+
+    def __init__(
+        self,
+        runtime: _Owner,
+        name: str,
+        sink: SinkFunction,
+        slo: Slo | None,
+        shape: Shape,
+        lock: CheckpointLock,
+        *,
+        eager: bool = False,
+    ) -> None:
+        self.name = name
+        self.slo = slo
+        self.shape = shape
+        self.probe = Probe(name, shape, slo.seconds if slo else 0.0, eager=eager)
+        self._runtime = runtime
+        self._sink = sink
+        self._lock_file = lock
+        self._jquery: Any = None
+        self._failure: str | None = None
+        self._looks = 0
+        self._learner = None if shape.window or not shape.watermark else WindowLearner()
+        self._gate = Gate(
+            JvmLatch(runtime.spark._jvm),
+            self._write,
+            self._on_planned,
+            self._on_written,
+            self._on_let_go,
+            self._on_failed,
+        )
+
+    def begin(self, writer: Any) -> None:
+        """Start it; its first batch waits at the gate for a turn."""
+        self.query = writer.foreachBatch(self._gate).start()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds used in its gate."""
+        return self._gate.cpu_seconds
+
+    def grant(self, now: float) -> None:
+        """Give it its turn."""
+        self._gate.grant()
+
+    def waits_for_data(self) -> bool:
+        """Whether Spark looks for new data and finds none."""
+        status = self.query.status
+        return not status["isDataAvailable"] and not status["isTriggerActive"]
+
+    def error(self) -> str | None:
+        """What ended it, if it failed."""
+        return self._failure or super().error()
+
+    def status(self) -> Status:
+        """Where the query stands."""
+        now = time.time()
+        probe = self.probe
+        if not self.active:
+            error = self.error()
+            state, held, slack = ("failed" if error else "ended"), None, None
+        else:
+            error = None
+            with self._runtime._lock:
+                at = self._runtime._turns.state(self.name)
+                state, slack = at.value, self._runtime._turns.slack(self.name)
+                held = now - self._runtime._turns.since(self.name) if at is State.HELD else None
+        view = probe.view(now, now, now)
+        due = [s.sweep + s.delay.mean - now for s in view.streams]
+        return Status(
+            self.name,
+            state,
+            held,
+            max(due, default=None),
+            slack,
+            probe.latency,
+            probe.windows,
+            probe.late,
+            probe.batches,
+            error,
+        )
+
+    def drain(self) -> None:
+        """Let a written batch commit; no further one runs."""
+        self._gate.drain()
+
+    def end(self, deadline: float) -> bool:
+        """Stop it once its running batch has committed; False if it had to be interrupted."""
+        drained = self._drained(deadline)
+        self.query.stop()
+        self._runtime._ended(self)
+        self.release()
+        return drained
+
+    def _wrote(self) -> bool:
+        return self._failure is not None or self._gate.last_written is not None
+
+    def _drained(self, deadline: float) -> bool:
+        while self.active and not self._gate.parked.is_set():
+            if self._committed():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            self._gate.parked.wait(_POLL)
+        return True
+
+    def _committed(self) -> bool:
+        if self.query.status["isTriggerActive"]:
+            return False
+        last = self._gate.last_written
+        progress = self.query._jsq.lastProgress()
+        return last is None or (progress is not None and progress.batchId() >= last)
+
+    # -- called by the gate, in the query's thread ------------------------------------------
+
+    def _on_planned(self, batch_id: int) -> bool:
+        if self._jquery is None:
+            self._jquery = self.query._jsq if hasattr(self, "query") else None
+        if self._jquery is not None:
+            self.probe.planned(read_batch(self._jquery), lambda: read_progress(self._jquery))
+        return self._runtime._planned(self)
+
+    def _on_written(self, batch_id: int) -> bool:
+        now = time.time()
+        self.probe.written(now)
+        return self._runtime._written(self, now, self.probe.watermark)
+
+    def _on_let_go(self) -> None:
+        self.probe.resumed(time.time())
+
+    def _on_failed(self, error: Exception | None, batch_id: int) -> None:
+        self._runtime._ended(self)
+        if error is None:
+            return
+        self._failure = f"sink raised on batch {batch_id}: {type(error).__name__}: {error}"
+        log.warning("query %s failed, the others go on: %s", self.name, self._failure)
+
+    def _write(self, df: DataFrame, batch_id: int) -> None:
+        self._sink(df, batch_id)
+        if self._learner is not None:
+            self._learn(df, self._learner)
+
+    def _learn(self, df: DataFrame, learner: WindowLearner) -> None:
+        column = window_column(df.schema)
+        self._looks += 1
+        if column is None or self._looks > _LEARN_FROM:
+            self._learner = None
+            return
+        rows = df.select(f"{column}.start", f"{column}.end").distinct().limit(100).collect()
+        for row in rows:
+            learner.observe(row["start"].timestamp(), row["end"].timestamp())
+        window = learner.window()
+        if window is not None:
+            log.info("query %s: learned %s from its output", self.name, window)
+            self.probe.learn_window(window)
+            self._learner = None
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), text).strip()

@@ -1,0 +1,416 @@
+"""Runtime: many streaming queries on one Spark, each run when its output is due."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from taut.duration import seconds as to_seconds
+from taut.errors import RuntimeStopped, StartError, TautError
+from taut.policy import POLICIES, MemoryManaged, Policy, QueryView
+from taut.policy.turns import State, Turns
+from taut.slo import Slo
+from taut.spark.checkpoint import CheckpointLock
+from taut.spark.probe import MemoryProbe
+from taut.spark.query import Query, StockQuery
+from taut.spark.sinks import SinkFunction
+from taut.spark.window import Shape, Window, inspect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("taut")
+
+STOCK = {
+    "spark-default": "no gate: every query runs as fast as it can, as Spark does by itself",
+    "spark-fair": "no gate, a FAIR scheduler pool for each query",
+    "spark-trigger": "no gate, a processing-time trigger of each query's slide",
+}
+"""The stock baselines, to compare with."""
+
+_IDLE_AFTER = 1.0
+_MEMORY_EVERY = 2.0
+_ALIVE_EVERY = 2.0
+
+
+class Runtime:
+    """Runs streaming queries so that each one's results are out when they are due.
+
+    Parameters
+    ----------
+    spark
+        A classic SparkSession; :func:`taut.session` gives one with settings that suit.
+    policy
+        A name from :meth:`policies`, or an object with ``decide(now, queries)``.
+    concurrency
+        Turns at a time; by default one for every two cores.
+    hold_limit
+        No query is held for longer while others run.
+
+    Examples
+    --------
+    >>> with Runtime(spark) as runtime:                              # doctest: +SKIP
+    ...     runtime.start(df, name="views", sink=taut.sink("parquet", path="out"),
+    ...                   slo="p99 <= 1 s", checkpoint="checkpoints/views")
+    ...     runtime.await_termination()
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        policy: str | Policy = "least-slack",
+        *,
+        concurrency: int | None = None,
+        hold_limit: str | float = "60 s",
+    ) -> None:
+        if not hasattr(spark, "_jvm"):
+            raise StartError(
+                "spark is a Spark Connect session: foreachBatch runs in the server there, so "
+                "nothing can be held from here; use a classic session, such as taut.session()"
+            )
+        self.spark = spark
+        self.policy_name, built = _policy(policy)
+        cores = spark.sparkContext.defaultParallelism
+        self.concurrency = max(1, cores // 2) if concurrency is None else concurrency
+        self._turns = Turns(built, concurrency=self.concurrency, hold_limit=to_seconds(hold_limit))
+        self._memory = MemoryProbe(spark._jvm) if isinstance(built, MemoryManaged) else None
+        self._queries: dict[str, Query | StockQuery] = {}
+        self._failures: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._nudged = False
+        self._stopping = False
+        self._stopped = False
+        self._warned = False
+        self._cpu_seconds = 0.0
+        self._next_memory = self._next_alive = 0.0
+        self._thread: threading.Thread | None = None
+        if self.policy_name not in STOCK:
+            self._thread = threading.Thread(target=self._run, name="taut-turns", daemon=True)
+            self._thread.start()
+
+    # -- what users call ---------------------------------------------------------------
+
+    def start(
+        self,
+        df: DataFrame,
+        *,
+        name: str,
+        sink: SinkFunction,
+        checkpoint: str | Path,
+        slo: str | Slo | None = None,
+        window: str | tuple[str, ...] | Window | None = None,
+        output_mode: str = "append",
+        available_now: bool = False,
+        start_timeout: str | float = "60 s",
+    ) -> Query | StockQuery:
+        """Start a streaming query; nothing is started when anything given is wrong.
+
+        Returns when Spark has made the query's sources, so that a source that cannot be made is
+        an error here, and many queries do not all start their sources in the same moment.
+
+        Parameters
+        ----------
+        df
+            Any streaming DataFrame.
+        name
+            Its name, not in use here.
+        sink
+            A callable ``(df, batch_id)``, or what :func:`taut.sink` gives.
+        checkpoint
+            Where Spark keeps the query's progress; not in use by another query.
+        slo
+            Its latency objective, such as ``"p99 <= 1 s"``.
+        window
+            Length, or (length, slide[, start]), where it cannot be read from the plan.
+        output_mode
+            Spark's output mode.
+        available_now
+            Process what is there, then end.
+        start_timeout
+            How long making the sources may take before a warning; the query goes on.
+        """
+        self._refuse_if_stopped()
+        if not isinstance(name, str) or not name.strip():
+            raise StartError(f"name={name!r}: a query needs a name that is not empty")
+        objective = None if slo is None else Slo(slo)
+        given = None if window is None else Window.of(window)
+        if not getattr(df, "isStreaming", False):
+            raise StartError(
+                f"{name}: df is not a streaming DataFrame; make it with spark.readStream"
+            )
+        if not callable(sink):
+            raise StartError(
+                f"{name}: sink={sink!r} is not callable; give a function (df, batch_id) "
+                "or taut.sink('parquet', path=...)"
+            )
+        if not checkpoint or not str(checkpoint).strip():
+            raise StartError(
+                f"{name}: checkpoint={checkpoint!r}: a folder is needed, "
+                f"such as 'checkpoints/{name}'"
+            )
+        with self._lock:
+            self._refuse_if_stopped()
+            if name in self._queries and self._queries[name].active:
+                raise StartError(f"name={name!r} is in use by a running query of this runtime")
+            for ended in self._queries.values():
+                if not ended.active:
+                    ended.release()
+            shape = inspect(df)
+            if given is not None:
+                shape = Shape(given, shape.watermark, False, shape.stateful)
+            lock = CheckpointLock.take(str(checkpoint), name)
+            try:
+                query = self._launch(
+                    df,
+                    name,
+                    sink,
+                    str(checkpoint),
+                    objective,
+                    shape,
+                    output_mode,
+                    available_now,
+                    lock,
+                )
+            except BaseException:
+                lock.release()
+                raise
+        # outside the lock: the other queries go on meanwhile
+        query.wait_for_sources(to_seconds(start_timeout))
+        return query
+
+    def stop(self, timeout: float | str = 60.0) -> None:
+        """Stop all queries; a running batch finishes and commits first.
+
+        What has not finished after ``timeout`` is interrupted, with a warning that names it; a
+        restart from its checkpoint runs that batch again.
+        """
+        deadline = time.monotonic() + to_seconds(timeout)
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopping = True
+            queries = list(self._queries.values())
+        for query in queries:
+            query.drain()
+        late = [q.name for q in queries if not q.end(deadline)]
+        if late:
+            log.warning("stop(timeout=%s): interrupted in the middle of a batch: %s", timeout, late)
+        with self._lock:
+            self._stopped = True
+            self._nudge()
+        if self._thread is not None:
+            self._thread.join(timeout=10.0)
+
+    def await_termination(self, timeout: float | str | None = None) -> bool:
+        """Wait until every query has ended; False if ``timeout`` came first.
+
+        Raises
+        ------
+        TautError
+            When queries failed, naming each with its error; the others have ended by then too.
+        """
+        limit = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        while True:
+            with self._lock:
+                queries = list(self._queries.values())
+                stopped = self._stopped
+            active = [q for q in queries if q.active]
+            if stopped or not active:
+                break
+            left = math.inf if limit is None else limit - time.monotonic()
+            if left <= 0:
+                return False
+            active[0].wait(min(left, 0.5))
+        failures = {q.name: e for q in queries if (e := q.error()) is not None}
+        if failures:
+            told = "\n".join(f"  {n}: {e}" for n, e in failures.items())
+            raise TautError(f"{len(failures)} of {len(queries)} queries failed:\n{told}")
+        return True
+
+    @staticmethod
+    def policies() -> dict[str, str]:
+        """The names that ``policy`` takes, each with a line that says what it does."""
+        ours = {n: (build().__class__.__doc__ or "") for n, build in POLICIES.items()}
+        ours["least-slack"] = "Run, of the queries whose output is due, the one with least slack."
+        return {n: d.strip().splitlines()[0] for n, d in ours.items()} | STOCK
+
+    @property
+    def queries(self) -> Mapping[str, Query | StockQuery]:
+        """The queries by name, those that ended included."""
+        with self._lock:
+            return dict(self._queries)
+
+    def overhead(self) -> float:
+        """CPU seconds that deciding and holding have used so far."""
+        gates = sum(q.cpu_seconds for q in self.queries.values())
+        return self._cpu_seconds + gates
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- what the queries' threads call ----------------------------------------------------
+
+    def _planned(self, query: Query) -> bool:
+        with self._lock:
+            if self._stopping:
+                return True
+            may_run = self._turns.planned(query.name, time.time())
+            if not may_run:
+                self._nudge()
+            return may_run
+
+    def _written(self, query: Query, now: float, watermark: float | None) -> bool:
+        with self._lock:
+            if self._stopping:
+                return True
+            goes_on = self._turns.written(query.name, now, watermark)
+            if not goes_on:
+                self._nudge()
+            return goes_on
+
+    def _ended(self, query: Query) -> None:
+        with self._lock:
+            self._turns.remove(query.name)
+            self._nudge()
+
+    # -- the thread that grants turns --------------------------------------------------------
+
+    def _nudge(self) -> None:
+        self._nudged = True
+        self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                started = time.thread_time()
+                self._nudged = False
+                if self._stopped:
+                    return
+                wait = self._step(time.time()) if not self._stopping else 0.2
+                self._cpu_seconds += time.thread_time() - started
+                if not self._nudged:
+                    self._wake.wait(wait)
+
+    def _step(self, now: float) -> float:
+        """Grant what is due; returns the seconds until something may be due again."""
+        self._watch_memory(now)
+        names, again = self._turns.grant(now, lambda held: self._views(now, held))
+        for name in names:
+            query = self._queries[name]
+            assert isinstance(query, Query)
+            query.grant(now)
+        if self._turns.failure is not None and not self._warned:
+            self._warned = True
+            log.warning(
+                "policy %s failed, queries run freely as stock Spark from here on: %r",
+                self.policy_name,
+                self._turns.failure,
+            )
+        self._watch_idle(now)
+        pause = 0.5 if again is None else min(0.5, again - now)
+        return max(0.001, pause)
+
+    def _views(self, now: float, held: Sequence[str]) -> list[QueryView]:
+        views = []
+        for name in held:
+            query = self._queries[name]
+            assert isinstance(query, Query)
+            views.append(
+                query.probe.view(now, self._turns.since(name), self._turns.last_turn(name))
+            )
+        return views
+
+    def _watch_idle(self, now: float) -> None:
+        """A turn whose query finds no data, or has died, must not block the others."""
+        for name in self._turns.awaiting_batch(now - _IDLE_AFTER):
+            query = self._queries[name]
+            assert isinstance(query, Query)
+            if not query.active:
+                self._turns.remove(name)
+                self._nudged = True
+            elif query.waits_for_data():
+                self._turns.idle(name, now)
+                self._nudged = True
+        if now >= self._next_alive:
+            self._next_alive = now + _ALIVE_EVERY
+            for name in self._turns.names(State.LOOSE) + self._turns.names(State.RUNNING):
+                if not self._queries[name].active:
+                    self._turns.remove(name)
+                    self._nudged = True
+
+    def _watch_memory(self, now: float) -> None:
+        policy = self._turns.policy
+        if self._memory is None or now < self._next_memory:
+            return
+        assert isinstance(policy, MemoryManaged)
+        self._next_memory = now + _MEMORY_EVERY
+        state = sum(q.probe.state_bytes for q in self._queries.values() if isinstance(q, Query))
+        policy.observe(now, self._memory.used(state))
+
+    # -- starting ---------------------------------------------------------------------------
+
+    def _launch(
+        self,
+        df: DataFrame,
+        name: str,
+        sink: SinkFunction,
+        checkpoint: str,
+        slo: Slo | None,
+        shape: Shape,
+        output_mode: str,
+        available_now: bool,
+        lock: CheckpointLock,
+    ) -> Query | StockQuery:
+        writer: Any = (
+            df.writeStream.queryName(name)
+            .outputMode(output_mode)
+            .option("checkpointLocation", checkpoint)
+        )
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        query: Query | StockQuery
+        if self.policy_name in STOCK:
+            query = StockQuery(name, sink, slo, shape, lock)
+            if self.policy_name == "spark-trigger" and shape.window and not available_now:
+                milliseconds = round(shape.window.slide * 1000)
+                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
+            query.begin(writer, self.spark, name if self.policy_name == "spark-fair" else None)
+        else:
+            query = Query(self, name, sink, slo, shape, lock, eager=available_now)
+            self._turns.add(name, time.time())
+            try:
+                query.begin(writer)
+            except BaseException:
+                self._turns.remove(name)
+                raise
+        self._queries[name] = query
+        self._nudge()
+        return query
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopping or self._stopped:
+            raise RuntimeStopped("this runtime was stopped; make a new Runtime to start queries")
+
+
+def _policy(policy: str | Policy) -> tuple[str, Policy]:
+    if isinstance(policy, str):
+        if policy in STOCK:
+            return policy, POLICIES["fcfs"]()
+        if policy not in POLICIES:
+            known = ", ".join([*POLICIES, *STOCK])
+            raise StartError(f"policy={policy!r} is not known; one of: {known}")
+        return policy, POLICIES[policy]()
+    if not callable(getattr(policy, "decide", None)):
+        raise StartError(
+            f"policy={policy!r}: a name, or an object with decide(now, queries) -> Decision"
+        )
+    return type(policy).__name__, policy

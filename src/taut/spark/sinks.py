@@ -1,0 +1,123 @@
+"""Where results go: a callable ``(df, batch_id)``, or one made by name.
+
+A batch may reach a sink twice under the same id after a crash, never with other rows. The file
+and memory sinks made here are idempotent: writing a batch again replaces it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+SinkFunction = Callable[["DataFrame", int], Any]
+
+_FILES = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+
+
+def sink(format: str, **options: Any) -> SinkFunction:
+    """A sink by the name of a batch format.
+
+    Parameters
+    ----------
+    format
+        ``"parquet"`` and other file formats: each batch in a folder ``batch_id=N`` below
+        ``path``, replaced when the batch comes again. ``"memory"``: rows kept in the driver, see
+        :class:`MemorySink`. ``"delta"``: idempotent when ``txnAppId`` is given. Any other batch
+        format (``"kafka"``, ``"jdbc"``, ...): appended, at least once.
+    **options
+        The format's options, named as Spark names them.
+
+    Examples
+    --------
+    >>> write = sink("parquet", path="/tmp/out")
+    >>> write.path
+    '/tmp/out'
+    """
+    if not isinstance(format, str) or not format:
+        raise StartError(f"sink format {format!r}: a name such as 'parquet' is needed")
+    name = format.lower()
+    if name == "memory":
+        return MemorySink(**options)
+    if name in _FILES:
+        return FileSink(name, **options)
+    return FormatSink(format, options)
+
+
+class MemorySink:
+    """Keeps rows in the driver's memory, by batch; for tests and small results."""
+
+    def __init__(self, limit: int = 1_000_000) -> None:
+        self._limit = limit
+        self._batches: dict[int, list[Row]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Keep a batch, replacing it when it comes again."""
+        rows = df.collect()
+        with self._lock:
+            kept = sum(len(r) for i, r in self._batches.items() if i != batch_id)
+            if kept + len(rows) > self._limit:
+                raise MemoryError(
+                    f"memory sink: {kept + len(rows)} rows are over limit={self._limit}; "
+                    "raise it, or use taut.sink('parquet', path=...)"
+                )
+            self._batches[batch_id] = rows
+
+    def rows(self) -> list[Row]:
+        """All rows so far, in the order of their batches."""
+        with self._lock:
+            return [row for i in sorted(self._batches) for row in self._batches[i]]
+
+
+class FileSink:
+    """One folder a batch, ``path/batch_id=N``, written over when the batch comes again."""
+
+    def __init__(self, format: str, path: str | None = None, **options: Any) -> None:
+        if not path:
+            raise StartError(f"taut.sink({format!r}): option path is missing, such as path='out'")
+        self.format = format
+        self.path = str(path)
+        self._options = options
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch; one without rows leaves no folder."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        folder = f"{self.path}/batch_id={batch_id}"
+        # counted while it is written: a second action would run the stateful batch again
+        count = Observation()
+        rows = df.observe(count, F.count(F.lit(1)).alias("rows"))
+        rows.write.format(self.format).options(**self._options).mode("overwrite").save(folder)
+        if count.get["rows"] == 0:
+            _delete(df, folder)
+
+
+class FormatSink:
+    """Appends to any batch format that Spark can write."""
+
+    def __init__(self, format: str, options: dict[str, Any]) -> None:
+        self.format = format
+        self._options = options
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Append a batch."""
+        writer = df.write.format(self.format).options(**self._options)
+        if self.format == "delta" and "txnAppId" in self._options:
+            writer = writer.option("txnVersion", batch_id)
+        writer.mode("append").save()
+
+
+def _delete(df: DataFrame, folder: str) -> None:
+    jvm = df.sparkSession._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    path.getFileSystem(df.sparkSession._jsparkSession.sessionState().newHadoopConf()).delete(
+        path, True
+    )

@@ -1,0 +1,37 @@
+"""One Spark for all tests that need one, and waiting without sleeping for an effect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Eventually = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    import taut
+
+    session = taut.session(master="local[2]", conf={"spark.sql.session.timeZone": "UTC"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Poll a condition until it holds; fails, telling what was seen last, after a bound."""
+
+    def wait(condition: Callable[[], object], within: float = 120.0) -> None:
+        limit = time.monotonic() + within
+        while not (seen := condition()):
+            if time.monotonic() > limit:
+                pytest.fail(f"not within {within} s: {condition}, last {seen!r}")
+            time.sleep(0.02)  # between two looks at another process; nothing relies on its length
+
+    return wait
