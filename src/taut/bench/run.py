@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.25
 _HEALTH_EVERY_S = 2.0
-_START_AT_ONCE, _START_BOUND_S = 3, 10.0
+_START_AT_ONCE, _START_BOUND_S, _START_EACH_S = 3, 10.0, 0.75
 _CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
 
 
@@ -204,12 +204,12 @@ def run(spark: SparkSession, spec: Spec, policy: str, round_: int, watch: Watche
     extra: dict[str, Any] = {} if spec.concurrency is None else {"concurrency": spec.concurrency}
     runtime = taut.Runtime(spark, policy=policy, **extra)
     begun = time.monotonic()
+    # Queries start on an idle Spark: the first of them would else keep the last from starting.
+    load = Load(time.time() + _START_EACH_S * spec.queries, spec.rows_per_s)
     try:
         queries = []
         for index in range(spec.queries):
             watch(Progress(policy, round_, "starting", 0.0))
-            # Its own start: a load that began before its query would make a backlog of it.
-            load = Load(time.time(), spec.rows_per_s)
             frame = spec.what.build(spark, index, spec.queries, spec.window_s, load, Delay())
             handle = runtime.start(
                 frame,
@@ -220,7 +220,7 @@ def run(spark: SparkSession, spec: Spec, policy: str, round_: int, watch: Watche
             )
             queries.append(handle.query)
             _wait_for_room(queries)
-        stage = _Stage(spec, policy, round_, queries, collector, watch)
+        stage = _Stage(spec, policy, round_, queries, collector, watch, load.start)
         warm_up_s = stage.warm_up()
         after, samples = stage.measure()
         rows, batches = _work_done(queries, after, after + spec.seconds)
@@ -248,10 +248,11 @@ class _Stage:
     queries: list[Any]
     collector: Collector
     watch: Watcher
+    load_start: float
 
     def warm_up(self) -> float:
         """Until every query has written a window, and for one window at least."""
-        begun = time.time()
+        begun = max(time.time(), self.load_start)
         least, most = begun + self.spec.window_s, begun + self.spec.warm_up_bound
         for now in self._ticks():
             warm = self.collector.first_after(begun) == self.spec.queries

@@ -88,6 +88,9 @@ class Turns:
         """Whether the policy failed and queries run freely."""
         return self.failure is not None
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
     def names(self, state: State) -> list[str]:
         """The queries in a state, those longest in it first."""
         found = [n for n, e in self._entries.items() if e.state is state]

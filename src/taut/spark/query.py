@@ -212,15 +212,15 @@ class Query(_Started):
         """Where the query stands."""
         now = time.time()
         probe = self.probe
-        if not self.active:
-            error = self.error()
-            state, held, slack = ("failed" if error else "ended"), None, None
-        else:
-            error = None
-            with self._runtime._lock:
-                at = self._runtime._turns.state(self.name)
-                state, slack = at.value, self._runtime._turns.slack(self.name)
-                held = now - self._runtime._turns.since(self.name) if at is State.HELD else None
+        with self._runtime._lock:
+            turns = self._runtime._turns
+            if self.name in turns and self.active:
+                at, error = turns.state(self.name), None
+                state, slack = at.value, turns.slack(self.name)
+                held = now - turns.since(self.name) if at is State.HELD else None
+            else:
+                error = self.error()
+                state, slack, held = ("failed" if error else "ended"), None, None
         view = probe.view(now, now, now)
         due = [s.sweep + s.delay.mean - now for s in view.streams]
         return Status(

@@ -261,7 +261,7 @@ class Runtime:
 
     def _planned(self, query: Query) -> bool:
         with self._lock:
-            if self._stopping:
+            if self._stopping or query.name not in self._turns:
                 return True
             may_run = self._turns.planned(query.name, time.time())
             if not may_run:
@@ -270,7 +270,7 @@ class Runtime:
 
     def _written(self, query: Query, now: float, watermark: float | None) -> bool:
         with self._lock:
-            if self._stopping:
+            if self._stopping or query.name not in self._turns:
                 return True
             goes_on = self._turns.written(query.name, now, watermark)
             if not goes_on:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_PARTITIONS = 8
-"""Above this many shuffle partitions, the cost of a partition outweighs one core more."""
+"""The cap on shuffle partitions: each costs a task and a state file in every batch."""
 
 CHECKSUMS = "spark.taut.local.writeChecksums"
 """Taut's own setting: whether the local file system writes a ``.crc`` beside each file."""
