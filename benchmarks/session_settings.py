@@ -36,7 +36,7 @@ MEASURED = tuple(
 )
 STREAMING = "spark.sql.streaming"
 
-# Tried on top of the tuned settings. Not taken up: see docs/session.md.
+# Set on top of the tuned settings. None is a default: docs/session.md says what is known of each.
 CANDIDATES: dict[str, dict[str, str]] = {
     "HDFS-backed state": {
         f"{STREAMING}.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."

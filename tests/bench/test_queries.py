@@ -17,7 +17,7 @@ import taut
 from taut.bench.figures import Run, Sample
 from taut.bench.queries import bench, order, write_latencies
 from taut.bench.record import BenchError
-from taut.bench.run import Collector, Progress, Spec, run
+from taut.bench.run import Collector, Place, Progress, Spec, run
 from taut.bench.show import live, results
 from taut.cli import main
 
@@ -67,7 +67,6 @@ def test_a_query_that_ends_ends_the_run_and_leaves_nothing(
             stopped.append(timeout)
 
     monkeypatch.setattr(taut, "Runtime", Broken)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spec = SimpleNamespace(
         queries=1,
         window_s=1.0,
@@ -80,7 +79,7 @@ def test_a_query_that_ends_ends_the_run_and_leaves_nothing(
         what=SimpleNamespace(build=lambda *_: None),
     )
     with pytest.raises(BenchError, match="no disk"):
-        run(None, spec, "fcfs", 1, lambda _: None)  # type: ignore[arg-type]
+        run(Place(None, tmp_path), spec, "fcfs", 1, lambda _: None)  # type: ignore[arg-type]
     assert stopped == [30]
     assert list(tmp_path.iterdir()) == []
 
@@ -140,7 +139,10 @@ def test_wrong_options_are_refused_at_once(arguments: list[str]) -> None:
 
 
 @pytest.mark.spark
-def test_two_queries_for_real(tmp_path: Path) -> None:
+def test_two_queries_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     files = [tmp_path / name for name in ("q.json", "q.csv", "q.png")]
     done = CliRunner().invoke(
         main,
@@ -153,6 +155,7 @@ def test_two_queries_for_real(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert all(file.stat().st_size > 0 for file in files)
+    assert not list(temporary.glob("taut-bench-*"))
 
     told = json.loads(files[0].read_text())
     assert told["name"] == "queries"

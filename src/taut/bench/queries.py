@@ -38,10 +38,10 @@ def bench(
         )
     record = Record("queries", _options(spec, policies, rounds))
     runs: list[Run] = []
-    with spark_session() as spark:
-        record.options["jvm_warm_up_s"] = round(warm_jvm(spark, spec, watch), 1)
+    with spark_session() as place:
+        record.options["jvm_warm_up_s"] = round(warm_jvm(place, spec, watch), 1)
         for round_, policy in order(policies, rounds):
-            runs.append(run(spark, spec, policy, round_, watch))
+            runs.append(run(place, spec, policy, round_, watch))
     record.options["warm_up_s"] = {
         policy: [round(r.warm_up_s, 1) for r in runs if r.policy == policy] for policy in policies
     }

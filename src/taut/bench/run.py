@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.25
 _HEALTH_EVERY_S = 2.0
-_START_AT_ONCE, _START_BOUND_S, _START_EACH_S = 3, 10.0, 0.75
+_START_EACH_S = 0.75
 _CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
 
 
@@ -94,8 +95,8 @@ class Collector:
             try:
                 rows = batch.collect()
             except Exception:
-                # Stopping a query cancels its batch. Spark (4.3) matches the text of the error
-                # that this raises against a pattern that overflows its stack.
+                # Stopping a query cancels its batch: an error that says nothing about the run.
+                # Raised, it was seen to end Spark's stream thread in a StackOverflowError.
                 if self._closed:
                     return
                 raise
@@ -131,8 +132,16 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs happen: one Spark, and a folder outside the project that goes when it stops."""
+
+    spark: SparkSession
+    folder: Path
+
+
 @contextlib.contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[Place]:
     """The session that every policy runs in; stopped at the end unless it was there before.
 
     Its scheduler mode is FAIR so that ``spark-fair`` can have its pools. All else runs in the
@@ -143,20 +152,26 @@ def spark_session() -> Iterator[SparkSession]:
     import taut
 
     found = SparkSession.getActiveSession()
-    log = Path(tempfile.mkdtemp(prefix="taut-bench-")) / "spark.log"
+    folder = Path(tempfile.mkdtemp(prefix="taut-bench-"))
+    log = folder / "spark.log"
     try:
         with _errors_to(log):
             spark = found or taut.session(conf=_CONF)
         # Spark keeps the progress of every batch, so that nothing has to listen during a run.
         spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
         try:
-            yield spark
+            yield Place(spark, folder)
         finally:
             if found is None:
                 spark.stop()
     except BenchError as error:
         raise BenchError(f"{error}\nWhat Spark said is in {log}") from error
-    shutil.rmtree(log.parent, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    # After Spark has stopped: its state store uploads snapshots of queries that have ended, and
+    # so puts back a checkpoint that was deleted with its run.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -177,29 +192,25 @@ def _errors_to(log: Path) -> Iterator[None]:
         os.close(own)
 
 
-def warm_jvm(spark: SparkSession, spec: Spec, watch: Watcher) -> float:
-    """Run a few small queries of the same workload for a while, so that no policy pays for the JIT.
+def warm_jvm(place: Place, spec: Spec, watch: Watcher) -> float:
+    """Run the same queries for a while, so that no policy pays for compiling their code.
 
     Returns how long that took, in seconds.
     """
     begun = time.monotonic()
-    small = replace(
-        spec,
-        queries=min(3, spec.queries),
-        window_s=min(2.0, spec.window_s),
-        seconds=min(6.0, spec.seconds),
-        warm_up_bound_s=min(40.0, 12.0 + 4 * spec.window_s),
-        grace_s=0.0,
+    short = replace(
+        spec, seconds=min(spec.window_s, spec.seconds), warm_up_bound_s=spec.window_s, grace_s=0.0
     )
-    run(spark, small, "spark-default", 0, lambda now: watch(replace(now, policy="the JVM")))
+    run(place, short, "spark-default", 0, lambda now: watch(replace(now, policy="the JVM")))
     return time.monotonic() - begun
 
 
-def run(spark: SparkSession, spec: Spec, policy: str, round_: int, watch: Watcher) -> Run:
+def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> Run:
     """Start the queries, warm up, measure, wait for what is still due, stop."""
     import taut
 
-    folder = Path(tempfile.mkdtemp(prefix="taut-bench-"))
+    spark = place.spark
+    folder = Path(tempfile.mkdtemp(dir=place.folder))
     collector = Collector(spec.queries)
     extra: dict[str, Any] = {} if spec.concurrency is None else {"concurrency": spec.concurrency}
     runtime = taut.Runtime(spark, policy=policy, **extra)
@@ -219,7 +230,6 @@ def run(spark: SparkSession, spec: Spec, policy: str, round_: int, watch: Watche
                 checkpoint=str(folder / str(index)),
             )
             queries.append(handle.query)
-            _wait_for_room(queries)
         stage = _Stage(spec, policy, round_, queries, collector, watch, load.start)
         warm_up_s = stage.warm_up()
         after, samples = stage.measure()
@@ -301,20 +311,6 @@ class _Stage:
                 raise BenchError(f"query {query.name} ended under {self.policy}: {why}")
 
 
-def _wait_for_room(queries: list[Any]) -> None:
-    """Let a few queries start at a time.
-
-    Each starts a Python process for its source; Spark gives that process ten seconds to report,
-    which many at once on few cores do not make.
-    """
-    until = time.monotonic() + _START_BOUND_S
-    while time.monotonic() < until:
-        starting = [q for q in queries if q.isActive and q.status["message"].startswith("Init")]
-        if len(starting) < _START_AT_ONCE:
-            return
-        time.sleep(0.05)
-
-
 def _work_done(queries: list[Any], after: float, before: float) -> tuple[int, int]:
     """Rows and batches of the batches that began in ``[after, before)``."""
     rows = batches = 0
@@ -323,6 +319,14 @@ def _work_done(queries: list[Any], after: float, before: float) -> tuple[int, in
             began = datetime.fromisoformat(progress["timestamp"]).timestamp()
             # Spark also reports that an idle query is idle: that is no batch.
             if after <= began < before and "addBatch" in progress["durationMs"]:
-                rows += progress["numInputRows"]
+                rows += sum(
+                    _rows(s["endOffset"]) - _rows(s["startOffset"]) for s in progress.sources
+                )
                 batches += 1
     return rows, batches
+
+
+def _rows(offset: object) -> int:
+    """Rows up to an offset of the load, whose rows Spark sees as ranges; None before the first."""
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    return int(found["rows"]) if isinstance(found, dict) else 0

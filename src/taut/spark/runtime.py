@@ -48,7 +48,7 @@ class Runtime:
     policy
         A name from :meth:`policies`, or an object with ``decide(now, queries)``.
     concurrency
-        Turns at a time; by default one for every two cores.
+        Turns at a time; by default one for every core.
     hold_limit
         No query is held for longer while others run.
 
@@ -76,7 +76,7 @@ class Runtime:
         self.spark = spark
         self.policy_name, built = _policy(policy)
         cores = spark.sparkContext.defaultParallelism
-        self.concurrency = max(1, cores // 2) if concurrency is None else concurrency
+        self.concurrency = max(1, cores) if concurrency is None else concurrency
         self._turns = Turns(built, concurrency=self.concurrency, hold_limit=to_seconds(hold_limit))
         self._memory = MemoryProbe(spark._jvm) if isinstance(built, MemoryManaged) else None
         self._queries: dict[str, Query | StockQuery] = {}

@@ -71,6 +71,17 @@ SETTINGS: tuple[Setting, ...] = (
         "A commit writes the changes of the batch; without it, a snapshot of RocksDB's files.",
     ),
     Setting(
+        "spark.sql.codegen.cache.maxEntries",
+        "10000",
+        "Many queries have more than 100 pieces of generated code; past that each batch of each "
+        "query compiles its own anew.",
+    ),
+    Setting(
+        "spark.buffer.pageSize",
+        "1m",
+        "Every hash table of every task takes a page; Spark's own default is up to 64 MB of it.",
+    ),
+    Setting(
         "spark.ui.enabled",
         "false",
         "Taut has its own page; Spark's keeps every job, stage and batch in memory.",
@@ -156,8 +167,15 @@ def defaults(master: str) -> dict[str, str]:
     chosen = {s.key: s.value for s in SETTINGS if threads is not None or not s.local_only}
     if threads is not None:
         chosen["spark.sql.shuffle.partitions"] = str(min(threads, MOST_PARTITIONS))
+        chosen["spark.driver.memory"] = f"{_heap_gb()}g"
     chosen["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return chosen
+
+
+def _heap_gb() -> int:
+    """A quarter of this machine's memory, 1 to 4 GB: Spark's own default is always 1."""
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return min(4, max(1, pages * page // 4 // 2**30))
 
 
 def _local_threads(master: str) -> int | None:

@@ -50,23 +50,25 @@ def payload(load: Load, delay: Delay = _NO_DELAY) -> Column:
 
 def campaigns(spark: SparkSession) -> DataFrame:
     """Which campaign each ad belongs to."""
-    ads = spark.range(CAMPAIGNS * ADS_PER_CAMPAIGN)
-    return ads.select(
-        F.concat(F.lit("ad-"), F.col("id").cast("string")).alias("ad_id"),
-        F.floor(F.col("id") / ADS_PER_CAMPAIGN).alias("campaign_id"),
-    )
+    # As a table of values: Spark broadcasts that without a job, and would run one in each batch
+    # for anything that it has to compute.
+    ads = range(CAMPAIGNS * ADS_PER_CAMPAIGN)
+    values = ", ".join(f"('ad-{ad}', {ad // ADS_PER_CAMPAIGN}L)" for ad in ads)
+    return spark.sql(f"SELECT * FROM VALUES {values} AS ads(ad_id, campaign_id)")
 
 
 def views(
     spark: SparkSession, numbers: DataFrame, load: Load, at: Windowing, delay: Delay = _NO_DELAY
 ) -> DataFrame:
     """Views per campaign and window of the events with these numbers."""
-    event = F.from_json("payload", _EVENT).alias("event")
+    # A generator, because Spark would push the filter below a projection and parse once for it
+    # and once more for each field.
+    event = F.inline(F.array(F.from_json("payload", _EVENT)))
     seen = (
         numbers.select(payload(load, delay).alias("payload"))
         .select(event)
-        .where(F.col("event.event_type") == "view")
-        .select("event.ad_id", F.timestamp_micros("event.event_time").alias("event_time"))
+        .where(F.col("event_type") == "view")
+        .select("ad_id", F.timestamp_micros("event_time").alias("event_time"))
     )
     return (
         with_watermark(seen, delay)

@@ -71,10 +71,9 @@ def uniform(n: Column, salt: int) -> Column:
 
 def event_time(n: Column, load: Load, delay: Delay) -> Column:
     """When the thing that row ``n`` tells of happened."""
-    schedule = load.schedule
     late = delay.micros(n)
     # Integer division as in Schedule.arrival_us: a double would lose microseconds.
-    arrival = F.lit(schedule.start_us) + F.expr(f"n * 1000000 div {schedule.rate}")
+    arrival = F.col("start_us") + F.expr(f"n * 1000000 div {load.rate}")
     return F.timestamp_micros(arrival if late is None else arrival - late)
 
 

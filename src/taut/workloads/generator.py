@@ -13,7 +13,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "taut-load"
+RANGES = "taut-load-ranges"
 # Spark asks an idle source again after 10 ms, from one process per source.
 _LONGEST_WAIT_S = 0.05
 _CHUNK = 65_536
@@ -143,11 +149,7 @@ class LoadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        rows = self._scheduled() if self._bound is None else self._bound
-        if rows <= start["rows"] and self._bound is None:
-            due_us = self._schedule.arrival_us(start["rows"]) - time.time_ns() // 1_000
-            time.sleep(min(_LONGEST_WAIT_S, max(0.001, due_us / _MICRO)))
-            rows = self._scheduled()
+        rows = arrived(self._schedule, start["rows"]) if self._bound is None else self._bound
         if isinstance(limit, ReadMaxRows):
             rows = min(rows, start["rows"] + limit.max_rows)
         return {"rows": max(rows, start["rows"])}
@@ -169,6 +171,57 @@ class LoadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _scheduled(self) -> int:
         return self._schedule.rows_by(time.time_ns() // 1_000)
+
+
+def arrived(schedule: Schedule, read: int) -> int:
+    """How many rows have arrived; waits a little for the next when ``read`` are all there are."""
+    rows = schedule.rows_by(time.time_ns() // 1_000)
+    if rows <= read:
+        due_us = schedule.arrival_us(read) - time.time_ns() // 1_000
+        time.sleep(min(_LONGEST_WAIT_S, max(0.001, due_us / _MICRO)))
+        rows = schedule.rows_by(time.time_ns() // 1_000)
+    return max(rows, read)
+
+
+class RangeSource(DataSource):
+    """``spark.readStream.format("taut-load-ranges")``: a batch is one row, its range of numbers.
+
+    A :class:`LoadSource` costs each batch a task in a Python worker, 60 to 70 ms here. This one
+    hands the range over with the offsets, and the rows are made from it inside the JVM, so that a
+    batch costs what it costs with Spark's own sources. Options: ``start``, ``rate``.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return RANGES
+
+    def schema(self) -> str:
+        # the start as a value: as a literal it would be in the code that Spark generates, and
+        # each run of a benchmark would have all its code compiled anew
+        return "low bigint, high bigint, start_us bigint"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return RangeReader(schedule_from({k.lower(): v for k, v in self.options.items()}))
+
+
+class RangeReader(SimpleDataSourceStreamReader):
+    """Plans batches from the schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int, ...]], dict[str, int]]:
+        end = {"rows": arrived(self._schedule, start["rows"])}
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Iterator[tuple[int, ...]]:
+        low, high = start["rows"], end["rows"]
+        return iter([(low, high, self._schedule.start_us)] if high > low else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +254,31 @@ class Load:
         return Schedule(round(self.start * _MICRO), self.rate, self.total)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The rows as a streaming DataFrame with the one column ``n``."""
+        """The rows as a streaming DataFrame: their number ``n``, and ``start_us`` of the load."""
+        from pyspark.sql import functions as F
+
         if spark not in _registered:
             spark.dataSource.register(LoadSource)
+            spark.dataSource.register(RangeSource)
             _registered.add(spark)
-        options = {
-            "start": repr(self.start),
-            "rate": str(self.rate),
-            "partitions": str(self.partitions),
-        }
+        options = {"start": repr(self.start), "rate": str(self.rate)}
+        if self.total is None and self.partitions == 1 and self.max_rows_per_batch is None:
+            ranges = spark.readStream.format(RANGES).options(**options).load()
+            numbers = F.explode(F.sequence("low", F.col("high") - 1))
+            return ranges.select(numbers.alias("n"), "start_us")
+        options["partitions"] = str(self.partitions)
         if self.total is not None:
             options["total"] = str(self.total)
         if self.max_rows_per_batch is not None:
             options["maxRowsPerBatch"] = str(self.max_rows_per_batch)
-        return spark.readStream.format(FORMAT).options(**options).load()
+        rows = spark.readStream.format(FORMAT).options(**options).load()
+        return rows.withColumn("start_us", F.lit(self.schedule.start_us))
 
     def batch(self, spark: SparkSession) -> DataFrame:
         """The same rows, all at once; needs ``total``."""
         if self.total is None:
             raise WorkloadError("Load(total=None).batch(): a batch needs a bound, such as total=10")
-        return spark.range(self.total).withColumnRenamed("id", "n")
+        from pyspark.sql import functions as F
+
+        start = F.lit(self.schedule.start_us).alias("start_us")
+        return spark.range(self.total).select(F.col("id").alias("n"), start)
