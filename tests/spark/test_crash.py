@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def run(folder: Path, moment: str) -> subprocess.Popen[bytes]:
-    log = (folder / f"{moment}.log").open("wb")
-    return subprocess.Popen(
-        [sys.executable, crash_driver.__file__, str(folder), moment],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with (folder / f"{moment}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, crash_driver.__file__, str(folder), moment],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def expected() -> dict[int, tuple[int, int]]:

@@ -104,7 +104,7 @@ class Probe:
         before, last = self.watermark, self._planned
         self.watermark = max(before, facts.watermark)
         if last is not None:
-            if self.batches % self.SAMPLE_EVERY == 1:
+            if self._input > 0 and self.batches % self.SAMPLE_EVERY == 2:
                 self._sample(progress(), self._input)
             self._learn_delay(before, last, facts)
             self._input = max(0.0, facts.planned - last)

@@ -1,0 +1,94 @@
+"""What the probe makes of Spark's facts, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from taut.spark.probe import BatchFacts, Probe, ProgressFacts
+from taut.spark.window import Shape, Window
+
+SHAPE = Shape(Window(10.0, 10.0), watermark=True, session=False, stateful=True)
+
+
+def nothing() -> None:
+    return None
+
+
+def turn(probe: Probe, at: float, watermark: float, took: float = 0.2) -> None:
+    probe.resumed(at)
+    probe.planned(BatchFacts(at, watermark), nothing)
+    probe.written(at + took)
+    probe.check()
+
+
+def live(turns: int, delay: float = 0.5) -> Probe:
+    """A query whose stream's front is ``delay`` behind the clock, run when each window is due."""
+    probe = Probe("q", SHAPE, objective=1.0)
+    watermark = 0.0
+    for i in range(turns):
+        at = 1_000.0 + 10.0 * i + delay + 0.01
+        turn(probe, at, watermark)
+        watermark = at - delay
+        turn(probe, at + 0.2, watermark)
+        watermark = at + 0.2 - delay
+    return probe
+
+
+def test_learns_window_ends_delay_and_latency() -> None:
+    probe = live(20)
+    assert probe.next_end() == 1_200.0
+    (stream,) = probe.view(1_195.0, 1_191.0, 1_190.0).streams
+    assert stream.sweep == 1_200.0
+    assert stream.delay.mean == pytest.approx(0.5, abs=0.01)
+    assert stream.delay.deviation < 0.05
+    assert probe.latency == pytest.approx(0.5 + 0.01 + 0.2 + 0.2)
+    assert probe.windows == 19, "the first watermark only tells where the stream stands"
+    assert probe.late == 0
+
+
+def test_counts_what_came_later_than_the_objective() -> None:
+    probe = live(5)
+    turn(probe, 1_055.0, 1_040.4)
+    turn(probe, 1_055.2, 1_054.5)
+    assert probe.late == 1
+
+
+def test_cost_is_learned_with_its_parts() -> None:
+    view = live(20).view(1_195.0, 1_191.0, 1_190.0)
+    assert view.batch_cost == pytest.approx(0.2, abs=0.01)
+    assert view.batches == 2
+    assert view.cost >= 2 * view.batch_cost
+
+
+def test_a_stream_that_catches_up_is_due_at_once() -> None:
+    probe = Probe("q", SHAPE, objective=1.0)
+    watermark = 0.0
+    for i in range(6):
+        turn(probe, 100_000.0 + i, watermark)
+        watermark = 10_000.0 + 600.0 * i
+    now = 100_010.0
+    (stream,) = probe.view(now, now, now).streams
+    assert stream.sweep + stream.delay.mean <= now
+
+
+def test_without_a_window_the_oldest_unread_row_counts() -> None:
+    probe = Probe("q", Shape(None, False, False, False), objective=2.0)
+    turn(probe, 100.0, 0.0)
+    view = probe.view(103.0, 100.2, 100.0)
+    assert view.streams == ()
+    assert view.oldest == 100.0
+    assert view.batches == 1
+
+
+def test_rows_and_selectivity_are_sampled() -> None:
+    probe = Probe("q", SHAPE, objective=1.0)
+    seen = ProgressFacts(rows_in=5_000, rows_out=100, state_bytes=7)
+    for i in range(20):
+        at = 1_000.0 + 5.0 * i
+        probe.resumed(at)
+        probe.planned(BatchFacts(at, max(0.0, at - 5.0)), lambda: seen)
+        probe.written(at + 0.2)
+    assert probe.state_bytes == 7
+    (operator,) = probe.view(1_100.0, 1_095.2, 1_095.0).operators
+    assert operator.queued == pytest.approx(5_000, rel=0.01)
+    assert operator.selectivity == pytest.approx(0.02)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import taut
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(taut.__all__) == [
+        "EnvironmentProblem",
+        "Query",
+        "Runtime",
+        "RuntimeStopped",
+        "Slo",
+        "SloError",
+        "StartError",
+        "Status",
+        "TautError",
+        "Window",
+        "__version__",
+        "session",
+        "sink",
+    ]
+    assert all(hasattr(taut, name) for name in taut.__all__)
