@@ -1,6 +1,6 @@
 """Eight windowed queries on one Spark, each result out soon after its window ends.
 
-    python examples/many_queries.py [SECONDS]
+python examples/many_queries.py [SECONDS]
 """
 
 from __future__ import annotations
