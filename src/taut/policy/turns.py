@@ -190,6 +190,11 @@ class Turns:
             elif not self.open:
                 return granted, again
 
+    def fail(self, error: Exception) -> None:
+        """Set the policy aside: from here on everything is granted."""
+        if self.failure is None:
+            self.failure = error
+
     def check(self) -> None:
         """Assert the invariants."""
         running = self.names(State.RUNNING)

@@ -295,10 +295,19 @@ class Runtime:
                 self._nudged = False
                 if self._stopped:
                     return
-                wait = self._step(time.time()) if not self._stopping else 0.2
+                wait = 0.2 if self._stopping else self._safe_step()
                 self._cpu_seconds += time.thread_time() - started
                 if not self._nudged:
                     self._wake.wait(wait)
+
+    def _safe_step(self) -> float:
+        try:
+            return self._step(time.time())
+        except Exception as error:
+            # this thread must outlive any fault: without it held queries would stay held
+            self._turns.fail(error)
+            self._warn()
+            return 0.5
 
     def _step(self, now: float) -> float:
         """Grant what is due; returns the seconds until something may be due again."""
@@ -308,6 +317,12 @@ class Runtime:
             query = self._queries[name]
             assert isinstance(query, Query)
             query.grant(now)
+        self._warn()
+        self._watch_idle(now)
+        pause = 0.5 if again is None else min(0.5, again - now)
+        return max(0.001, pause)
+
+    def _warn(self) -> None:
         if self._turns.failure is not None and not self._warned:
             self._warned = True
             log.warning(
@@ -315,9 +330,6 @@ class Runtime:
                 self.policy_name,
                 self._turns.failure,
             )
-        self._watch_idle(now)
-        pause = 0.5 if again is None else min(0.5, again - now)
-        return max(0.001, pause)
 
     def _views(self, now: float, held: Sequence[str]) -> list[QueryView]:
         views = []
