@@ -71,6 +71,19 @@ def test_a_stream_that_catches_up_is_due_at_once() -> None:
     assert stream.sweep + stream.delay.mean <= now
 
 
+def test_a_first_start_on_a_backlog_does_not_spoil_the_delay() -> None:
+    probe = Probe("q", SHAPE, objective=1.0)
+    turn(probe, 100_000.0, 0.0)
+    turn(probe, 100_000.3, 64_000.0)
+    watermark = 100_000.0
+    for i in range(1, 20):
+        at = 100_000.0 + 10.0 * i + 0.5
+        turn(probe, at, watermark)
+        watermark = at - 0.5
+    (stream,) = probe.view(100_200.0, 100_191.0, 100_190.0).streams
+    assert stream.delay.mean == pytest.approx(0.5, abs=0.1)
+
+
 def test_without_a_window_the_oldest_unread_row_counts() -> None:
     probe = Probe("q", Shape(None, False, False, False), objective=2.0)
     turn(probe, 100.0, 0.0)

@@ -178,11 +178,11 @@ class Probe:
 
     def _learn_delay(self, before: float, last: float, facts: BatchFacts) -> None:
         """The watermark of this batch came with the rows of the last: their delay is known."""
-        if facts.watermark <= before:
+        # the first watermark may come with a backlog of any age, which is no delay
+        if facts.watermark <= before or before <= 0:
             return
-        if before > 0:
-            slack = max(1.0, self.window.slide if self.window else 0.0)
-            self._catching_up = facts.watermark - before > 1.5 * self._input + slack
+        slack = max(1.0, self.window.slide if self.window else 0.0)
+        self._catching_up = facts.watermark - before > 1.5 * self._input + slack
         if self._catching_up:
             return
         delay = last - facts.watermark

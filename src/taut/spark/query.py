@@ -176,7 +176,8 @@ class Query(_Started):
         self._jquery: Any = None
         self._failure: str | None = None
         self._looks = 0
-        self._learner = None if shape.window or not shape.watermark else WindowLearner()
+        hidden = shape.watermark and not shape.window and not shape.session
+        self._learner = WindowLearner() if hidden else None
         self._gate = Gate(
             JvmLatch(runtime.spark._jvm),
             self._write,

@@ -84,7 +84,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "spark.ui.enabled",
         "false",
-        "Taut has its own page; Spark's keeps every job, stage and batch in memory.",
+        "Spark's page keeps every job, stage and batch in memory.",
     ),
     Setting("spark.ui.showConsoleProgress", "false", "A progress bar per micro-batch is noise."),
     Setting("spark.log.level", "ERROR", "Spark warns on every start; failures are still logged."),
