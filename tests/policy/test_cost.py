@@ -18,8 +18,8 @@ def test_learns_both_parts(fixed: float, slope: float, seed: int) -> None:
         inputs = rng.uniform(0.5, 10.0)
         cost.observe(inputs, max(0.0, fixed + slope * inputs + rng.gauss(0.0, 0.02)))
         cost.check()
-    assert cost.fixed == pytest.approx(fixed, abs=0.06)
-    assert cost.per_second == pytest.approx(slope, abs=0.01)
+    assert cost.fixed == pytest.approx(fixed, abs=0.1)
+    assert cost.per_second == pytest.approx(slope, abs=0.02)
     assert cost.predict(5.0) == pytest.approx(fixed + 5.0 * slope, abs=0.04)
 
 
@@ -50,7 +50,7 @@ def test_the_line_passes_through_the_middle(batches: list[tuple[float, float]]) 
     cost = BatchCost()
     for inputs, seconds in batches:
         cost.observe(inputs, seconds)
-    weights = [0.95**age for age in reversed(range(len(batches)))]
+    weights = [0.9**age for age in reversed(range(len(batches)))]
     total = sum(weights)
     middle = sum(w * x for w, (x, _) in zip(weights, batches, strict=True)) / total
     seconds = sum(w * y for w, (_, y) in zip(weights, batches, strict=True)) / total
@@ -109,3 +109,23 @@ def test_follows_a_change() -> None:
     assert (cost.fixed, cost.per_second) == pytest.approx((1.0, 0.3), abs=0.02)
     run(100, 0.2, 0.05)
     assert (cost.fixed, cost.per_second) == pytest.approx((0.2, 0.05), abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slow_first_batches_do_not_pass_for_a_cost_of_input(seed: int) -> None:
+    """Seen on Spark: batches cost the same, but the first ones much more, with much input."""
+    rng = random.Random(seed)
+    cost = BatchCost()
+    for inputs, seconds in ((0.1, 0.4), (6.0, 2.0), (0.5, 0.3), (9.0, 1.0), (0.4, 0.2)):
+        cost.observe(inputs, seconds * rng.uniform(0.8, 1.2))
+    assert cost.fixed > 0.2
+    for _ in range(10):
+        cost.observe(12.0, rng.uniform(0.25, 0.35))
+        cost.observe(0.4, rng.uniform(0.15, 0.25))
+    assert cost.fixed > 0.15
+    assert cost.per_second < 0.02
+
+
+def test_wrong_decay_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"decay=1.0: must lie between 0 and 1"):
+        BatchCost(decay=1.0)

@@ -40,7 +40,8 @@ QUERIES = st.lists(VIEWS, min_size=1, max_size=6).map(
 
 def grant(view: QueryView) -> float:
     moments = [grant_time(s, view.batch_cost) for s in view.streams]
-    return max(moments, default=view.oldest)
+    early = view.oldest + max(0.0, 0.5 * view.objective - view.cost)
+    return max(moments, default=early)
 
 
 def test_nothing_to_choose() -> None:
@@ -149,10 +150,31 @@ def test_early_work_when_it_is_worth_a_batch_and_delays_nobody() -> None:
 
 
 def test_no_early_work_that_is_not_worth_a_batch() -> None:
-    light = query("a", 100.0, queued_cost=0.3)
+    light = query("a", 100.0, queued_cost=0.6)
     decision = LeastSlack().decide(1.0, [light])
     assert decision.run is None
     assert decision.again == grant_time(light.streams[0], light.batch_cost)
+
+
+def test_no_early_work_when_all_that_waits_still_makes_the_objective() -> None:
+    heavy = query("a", 100.0, queued_cost=2.0, objective=2.5)
+    assert LeastSlack().decide(1.0, [heavy]).run is None
+    assert LeastSlack().decide(1.0, [dataclasses.replace(heavy, queued_cost=2.3)]).run == "a"
+
+
+def test_without_a_window_half_of_the_objective_may_pass() -> None:
+    plain = query("a", oldest=4.0, objective=2.0)
+    decision = LeastSlack().decide(4.1, [plain])
+    assert (decision.run, decision.again) == (None, pytest.approx(4.0 + 1.0 - plain.cost))
+    assert LeastSlack().decide(5.0, [plain]).run == "a"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [({"cycle": 0.0}, "cycle=0.0"), ({"confidence": 1.0}, "confidence=1.0")]
+)
+def test_wrong_parameters_are_refused(given: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        LeastSlack(**given)
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -188,7 +210,8 @@ def test_decides_as_the_rules_say(queries: Sequence[QueryView], now: float) -> N
         q.name
         for q in queries
         if q.streams
-        and q.queued_cost > q.batch_cost
+        and q.cost > q.objective
+        and q.queued_cost > 2.0 * q.batch_cost
         and now + q.batch_cost + q.queued_cost <= first
     ]
     if useful:

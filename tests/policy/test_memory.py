@@ -198,3 +198,12 @@ def test_without_stress_it_is_its_policy() -> None:
 def test_refuses(bound: float) -> None:
     with pytest.raises(ValueError, match=f"bound={bound}"):
         managed(bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"free": 0.0}, "free=0.0"), ({"seconds": 0.0}, "seconds=0.0"), ({"cycle": 0.0}, "cycle=0.0")],
+)
+def test_wrong_parameters_are_refused(given: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        managed(**given)

@@ -502,3 +502,14 @@ def test_before_the_first_turn() -> None:
 def test_refuses(options: dict[str, int], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         Turns(LeastSlack(), **options)
+
+
+@pytest.mark.parametrize(("sweep", "goes_on"), [(60.0, False), (4.0, True)])
+def test_a_turn_by_the_limit_lasts_for_a_window_only_if_that_is_due(
+    sweep: float, goes_on: bool
+) -> None:
+    """Else it would take its whole budget of batches, for a window that cannot come out."""
+    turns = held(Says(Decision(None)), "a", hold_limit=5.0)
+    assert turns.grant(5.0, lambda _: [view("a", sweep)]) == (["a"], None)
+    assert turns.planned("a", 5.0)
+    assert turns.written("a", 5.5, watermark=3.0) is goes_on

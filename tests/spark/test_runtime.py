@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource
 
 import taut
 from taut.policy import Decision, QueryView
@@ -37,6 +38,25 @@ def live(spark: SparkSession, rate: int = 200) -> DataFrame:
         F.lit(int(start * 1_000_000)) + (F.col("n") * 1_000_000 / rate).cast("long")
     )
     return rows.select("n", at.alias("at")).withWatermark("at", "0 seconds")
+
+
+class Unmade(DataSource):
+    """A source whose reader cannot be made."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "unmade"
+
+    def schema(self) -> str:
+        return "n bigint"
+
+    def streamReader(self, schema: Any) -> Any:
+        raise OSError("no such broker")
+
+
+def unmade(spark: SparkSession) -> DataFrame:
+    spark.dataSource.register(Unmade)
+    return spark.readStream.format("unmade").load()
 
 
 def windowed(spark: SparkSession, window: str = "2 seconds") -> DataFrame:
@@ -128,6 +148,105 @@ def test_stop_past_its_timeout_interrupts_and_says_so(
         runtime.stop(timeout="100 ms")
     assert "interrupted in the middle of a batch: ['endless']" in caplog.text
     assert not (tmp_path / "commits" / "0").exists()
+
+
+def test_an_interrupted_sink_has_not_failed(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered = threading.Event()
+
+    def waiting(df: DataFrame, batch_id: int) -> None:
+        entered.set()
+        df.where(F.expr("java_method('java.lang.Thread', 'sleep', 600000L) is null")).collect()
+
+    runtime = taut.Runtime(spark)
+    query = runtime.start(live(spark), name="waiting", sink=waiting, checkpoint=tmp_path)
+    assert entered.wait(60)
+    runtime.stop(timeout="100 ms")
+    assert query.status().state == "ended"
+    assert query.error() is None
+    assert runtime.await_termination()
+
+
+def test_a_sink_that_cannot_be_interrupted_delays_stop_by_some_seconds_only(
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., None],
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+    monkeypatch.setattr("taut.spark.runtime._END_BOUND", 1.0)
+
+    def deaf(df: DataFrame, batch_id: int) -> None:
+        entered.set()
+        release.wait(120)
+
+    runtime = taut.Runtime(spark)
+    stuck = runtime.start(live(spark), name="deaf", sink=deaf, checkpoint=tmp_path / "d")
+    other = runtime.start(
+        live(spark), name="other", sink=lambda df, _: df.collect(), checkpoint=tmp_path / "o"
+    )
+    assert entered.wait(60)
+    stopper = threading.Thread(target=runtime.stop, kwargs={"timeout": "100 ms"})
+    with caplog.at_level(logging.WARNING, "taut"):
+        stopper.start()
+        stopper.join(60)
+    assert not stopper.is_alive()
+    assert "['deaf'] still run" in caplog.text
+    assert not other.active
+    release.set()
+    eventually(lambda: not stuck.active)
+
+
+def test_one_query_that_cannot_be_stopped_leaves_the_others_to_stop(
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = taut.Runtime(spark)
+    first, second = (
+        runtime.start(
+            live(spark), name=f"q{i}", sink=lambda df, _: df.collect(), checkpoint=tmp_path / str(i)
+        )
+        for i in range(2)
+    )
+
+    def gone(deadline: float) -> bool:
+        raise ConnectionError("JVM gone")
+
+    monkeypatch.setattr(first, "end", gone)
+    with caplog.at_level(logging.WARNING, "taut"):
+        runtime.stop()
+    assert "could not be stopped: {'q0': \"ConnectionError('JVM gone')\"}" in caplog.text
+    assert not second.active
+    first.query.stop()
+
+
+def test_a_source_that_cannot_be_made_leaves_nothing_behind(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    with pytest.raises(taut.StartError, match="q did not start"):
+        runtime.start(unmade(spark), name="q", sink=print, checkpoint=tmp_path)
+    assert runtime.queries == {}
+    sink = taut.sink("memory")
+    runtime.start(live(spark), name="q", sink=sink, checkpoint=tmp_path / "fresh")
+    eventually(lambda: len(sink.rows()) > 0)
+
+
+def test_the_name_and_checkpoint_of_a_failed_query_are_free_at_once(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    def failing(df: DataFrame, batch_id: int) -> None:
+        raise OSError("disk full")
+
+    frame = live(spark)
+    query = runtime.start(frame, name="q", sink=failing, checkpoint=tmp_path)
+    eventually(lambda: not query.active)
+    sink = taut.sink("memory")
+    runtime.start(frame, name="q", sink=sink, checkpoint=tmp_path)
+    eventually(lambda: len(sink.rows()) > 0)
 
 
 def test_a_held_query_can_be_stopped_by_spark_itself(
@@ -222,26 +341,83 @@ def test_a_stream_without_data_blocks_nobody(
     eventually(lambda: runtime.queries["silent"].status().state == "waiting for data")
 
 
+def hidden_window(spark: SparkSession) -> DataFrame:
+    """Windows of two seconds that the plan shows as plain arithmetic."""
+    ended = F.timestamp_seconds(F.expr("unix_seconds(at) div 2 * 2 + 2"))
+    counts = (
+        live(spark)
+        .select(ended.alias("end"))
+        .withWatermark("end", "2 seconds")
+        .groupBy("end")
+        .count()
+    )
+    start = F.col("end") - F.expr("interval 2 seconds")
+    return counts.select(F.struct(start.alias("start"), "end").alias("bucket"), "count")
+
+
 def test_window_learned_from_the_output(
     spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    hidden = live(spark).withColumn(
-        "bucket",
-        F.struct(
-            F.timestamp_seconds(F.expr("unix_seconds(at) div 2 * 2")).alias("start"),
-            F.timestamp_seconds(F.expr("unix_seconds(at) div 2 * 2 + 2")).alias("end"),
-        ),
-    )
-    query = runtime.start(
-        hidden.groupBy("bucket", F.window("at", "2 seconds").alias("w")).count().drop("w"),
-        name="hidden",
-        sink=taut.sink("memory"),
-        checkpoint=tmp_path,
-    )
+    sink = taut.sink("memory")
+    query = runtime.start(hidden_window(spark), name="hidden", sink=sink, checkpoint=tmp_path)
     assert isinstance(query, taut.Query)
-    query.probe.window = None
-    query._learner = taut.spark.window.WindowLearner()
+    assert query.shape.window is None
     eventually(lambda: query.probe.window == taut.Window(2.0, 2.0))
+    eventually(lambda: query.status().windows >= 2)
+    ends = [row["bucket"].end for row in sink.rows()]
+    assert len(ends) == len(set(ends))
+
+
+def test_rows_that_come_out_before_their_window_ends_are_not_held_for_it(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    start = F.expr("timestamp_seconds(unix_seconds(at) div 3600 * 3600)")
+    end = F.expr("timestamp_seconds(unix_seconds(at) div 3600 * 3600 + 3600)")
+    tagged = live(spark).select(F.struct(start.alias("start"), end.alias("end")).alias("hour"), "n")
+    sink = taut.sink("memory")
+    query = runtime.start(tagged, name="tagged", sink=sink, checkpoint=tmp_path)
+    assert isinstance(query, taut.Query)
+    eventually(lambda: query._learner is None)
+    seen = len(sink.rows())
+    eventually(lambda: len(sink.rows()) > seen)
+    assert query.probe.window is None
+
+
+def test_a_mode_that_puts_rows_out_as_they_change_has_no_window_to_wait_for(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    seen: list[int] = []
+    query = runtime.start(
+        windowed(spark, "1 hour"),
+        name="changes",
+        sink=lambda df, _: seen.extend(row["count"] for row in df.collect()),
+        checkpoint=tmp_path,
+        slo="p99 <= 2 s",
+        output_mode="update",
+    )
+    assert query.shape.window is None
+    eventually(lambda: len(seen) >= 3)
+    assert seen == sorted(seen)
+
+
+def test_facts_that_cannot_be_read_do_not_end_a_query(
+    spark: SparkSession,
+    runtime: taut.Runtime,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., None],
+) -> None:
+    def unreadable(jquery: object) -> None:
+        raise AttributeError("another Spark")
+
+    monkeypatch.setattr("taut.spark.query.read_batch", unreadable)
+    sink = taut.sink("memory")
+    with caplog.at_level(logging.WARNING, "taut"):
+        query = runtime.start(windowed(spark), name="blind", sink=sink, checkpoint=tmp_path)
+        eventually(lambda: len(sink.rows()) >= 2)
+    assert query.status().error is None
+    assert caplog.text.count("runs without facts from Spark: AttributeError('another Spark')") == 1
 
 
 @pytest.mark.parametrize("policy", ["spark-default", "spark-fair", "spark-trigger"])

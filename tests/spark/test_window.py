@@ -27,8 +27,10 @@ def test_the_next_end_is_the_first_after(
 
 def test_ends_between_is_half_open() -> None:
     window = Window(2.0, 1.0)
-    assert window.ends_between(10.0, 13.0) == [11.0, 12.0, 13.0]
-    assert window.ends_between(10.5, 10.9) == []
+    assert window.ends_between(10.0, 13.0) == 3
+    assert window.ends_between(10.5, 10.9) == 0
+    assert window.ends_between(13.0, 10.0) == 0
+    assert window.ends_between(1.0, 3.0e8) == 299_999_999
 
 
 def test_what_a_caller_may_give() -> None:

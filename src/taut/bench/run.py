@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.25
 _HEALTH_EVERY_S = 2.0
-_START_EACH_S = 0.75
+_START_EACH_S = 1.5
+_START_EACH_COLD_S = 2.5
 _CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
 
 
@@ -216,7 +217,8 @@ def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> R
     runtime = taut.Runtime(spark, policy=policy, **extra)
     begun = time.monotonic()
     # Queries start on an idle Spark: the first of them would else keep the last from starting.
-    load = Load(time.time() + _START_EACH_S * spec.queries, spec.rows_per_s)
+    each = _START_EACH_S if round_ else _START_EACH_COLD_S
+    load = Load(time.time() + each * spec.queries, spec.rows_per_s)
     try:
         queries = []
         for index in range(spec.queries):

@@ -6,17 +6,23 @@ for any source, and at a steady rate it is the same up to a factor.
 
 from __future__ import annotations
 
+import math
+
 
 class BatchCost:
     """Batch seconds as ``fixed + per_second * input seconds``, older batches fading.
 
-    ``observe`` and ``fixed``/``per_second`` are O(1): decayed least squares on five sums.
+    Decayed least squares on six sums, O(1). The slope counts as far as it stands out of the
+    noise (less two standard errors): a few slow batches while a query starts would else pass
+    for a cost of its input, and batches without input for free.
     """
 
-    def __init__(self, prior: float = 0.3, decay: float = 0.95) -> None:
+    def __init__(self, prior: float = 0.3, decay: float = 0.9) -> None:
+        if not 0.0 < decay < 1.0:
+            raise ValueError(f"decay={decay}: must lie between 0 and 1, such as 0.9")
         self._prior = prior
         self._decay = decay
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
 
     def observe(self, input_seconds: float, seconds: float) -> None:
         """Take one finished batch."""
@@ -26,6 +32,7 @@ class BatchCost:
         self._y = d * self._y + seconds
         self._xx = d * self._xx + input_seconds * input_seconds
         self._xy = d * self._xy + input_seconds * seconds
+        self._yy = d * self._yy + seconds * seconds
 
     @property
     def per_second(self) -> float:
@@ -36,6 +43,9 @@ class BatchCost:
         if spread <= 1e-9 * max(1.0, self._n * self._xx):
             return 0.0
         slope = (self._n * self._xy - self._x * self._y) / spread
+        rest = self._yy - self._y * self._y / self._n - slope * slope * spread / self._n
+        variance = max(0.0, rest) / max(self._n - 2.0, 0.5)
+        slope -= 2.0 * math.sqrt(variance * self._n / spread)
         # a fixed part cannot be negative: then the whole cost is the input's
         return min(max(0.0, slope), self._y / self._x if self._x > 0 else 0.0)
 

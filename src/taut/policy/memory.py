@@ -42,6 +42,16 @@ class MemoryManagement:
     seconds: float = 3.0
     cycle: float = 0.12
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.bound <= 1.0:
+            raise ValueError(f"bound={self.bound}: a share of memory above 0, at most 1")
+        if not 0.0 < self.free <= 1.0:
+            raise ValueError(f"free={self.free}: a share of what is in use above 0, at most 1")
+        if not self.seconds > 0.0:
+            raise ValueError(f"seconds={self.seconds}: must be above 0")
+        if not self.cycle > 0.0:
+            raise ValueError(f"cycle={self.cycle}: must be above 0 seconds, such as 0.12")
+
     def build(self, policy: LeastSlack) -> MemoryManaged:
         """A policy that obeys ``policy`` except under memory stress."""
         return MemoryManaged(self, policy)
@@ -51,8 +61,6 @@ class MemoryManaged:
     """Least slack with memory management; ``observe`` takes the share of memory in use."""
 
     def __init__(self, spec: MemoryManagement, policy: LeastSlack) -> None:
-        if not 0.0 < spec.bound <= 1.0:
-            raise ValueError(f"bound={spec.bound}: a share of memory above 0, at most 1")
         self.spec = spec
         self.policy = policy
         self._used = 0.0

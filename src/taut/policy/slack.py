@@ -261,12 +261,19 @@ class LeastSlack:
     """Run, of the queries whose output is due, the one with the least slack.
 
     A query that is not due is left alone, because on Spark its input waits in the source for
-    nothing and a larger batch is cheaper than two small ones. It is run early only when its
-    waiting rows have come to cost more than a batch does, and when that delays nobody.
+    nothing and a larger batch is cheaper than two small ones. It is run early only when what
+    waits would otherwise keep it from its objective, when that costs more than two batches do,
+    and when running it delays nobody.
     """
 
     cycle: float = 0.12
     confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not self.cycle > 0.0:
+            raise ValueError(f"cycle={self.cycle}: must be above 0 seconds, such as 0.12")
+        if not 0.0 < self.confidence < 1.0:
+            raise ValueError(f"confidence={self.confidence}: must lie between 0 and 1")
 
     def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
         """Choose the due query with the least slack, else useful early work, else wait."""
@@ -300,7 +307,8 @@ class LeastSlack:
 
     def _grant(self, now: float, query: QueryView) -> float:
         if not query.streams:
-            return query.oldest
+            # half of the objective is left for what else is due at the same time
+            return query.oldest + max(0.0, 0.5 * query.objective - query.cost)
         # a window is swept when the last of its inputs has passed it
         return max(grant_time(s, query.batch_cost, self.confidence) for s in query.streams)
 
@@ -315,7 +323,8 @@ class LeastSlack:
             q
             for q in queries
             if q.streams
-            and q.queued_cost > q.batch_cost
+            and q.cost > q.objective
+            and q.queued_cost > 2.0 * q.batch_cost
             and (next_due is None or now + q.batch_cost + q.queued_cost <= next_due)
         ]
         return min(worth, key=lambda q: (slacks[q.name].value, q.name), default=None)

@@ -80,7 +80,7 @@ class Turns:
         self.concurrency = concurrency
         self.hold_limit = hold_limit
         self.budget = budget
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._entries: dict[str, _Entry] = {}
 
     @property
@@ -190,7 +190,7 @@ class Turns:
             elif not self.open:
                 return granted, again
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Set the policy aside: from here on everything is granted."""
         if self.failure is None:
             self.failure = error
@@ -208,7 +208,7 @@ class Turns:
         try:
             by_name = {v.name: v for v in views(held)}
             if now >= limit:
-                self._take(held[0], by_name[held[0]], now, "swept")
+                self._take(held[0], by_name[held[0]], now, _until(now, by_name[held[0]]))
                 return held[0], None
             decision = self.policy.decide(now, [by_name[n] for n in held])
             if decision.run is not None and decision.run not in by_name:
@@ -250,3 +250,8 @@ class Turns:
     def _move(entry: _Entry, state: State, now: float) -> None:
         entry.state = state
         entry.since = now
+
+
+def _until(now: float, view: QueryView) -> Until:
+    """How long a turn lasts that no policy asked for: a window that is due comes out with it."""
+    return "swept" if view.streams and max(s.sweep for s in view.streams) <= now else "batch"

@@ -106,7 +106,11 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Decides which of the held queries runs next."""
+    """Decides which of the held queries runs next.
+
+    ``decide`` is called with a lock held that every batch takes: it must return at once, never
+    wait for anything.
+    """
 
     def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
         """Choose among ``queries``; an empty sequence gives ``Decision(None)``."""

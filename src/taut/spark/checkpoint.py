@@ -5,9 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from taut.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class CheckpointLock:
@@ -23,9 +27,9 @@ class CheckpointLock:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, checkpoint: str, query: str) -> CheckpointLock:
+    def take(cls, checkpoint: str, query: str, spark: SparkSession) -> CheckpointLock:
         """Lock a checkpoint for a query, or say that it is in use."""
-        folder = _local(checkpoint)
+        folder = _local(checkpoint, spark)
         if folder is None:
             return cls(None)
         try:
@@ -52,8 +56,12 @@ class CheckpointLock:
             self._descriptor = None
 
 
-def _local(checkpoint: str) -> Path | None:
+def _local(checkpoint: str, spark: SparkSession) -> Path | None:
     parts = urlparse(checkpoint)
-    if parts.scheme in ("", "file"):
-        return Path(unquote(parts.path) if parts.scheme else checkpoint)
-    return None
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if parts.scheme:
+        return None
+    # a path without a scheme lies where Hadoop's default says
+    default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")
+    return Path(checkpoint) if str(default).startswith("file:") else None

@@ -92,7 +92,7 @@ class Gate:
         Called when the query goes on, with or without having waited.
     failed
         Called when the batch ends with an error: that of the sink with its batch id, or None
-        when the query was stopped while it waited.
+        when the query was stopped while it waited or wrote.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Gate:
         self._let_go = let_go
         self._failed = failed
         self._draining = False
+        self._ending = False
         self.parked = threading.Event()
         self.cpu_seconds = 0.0
         self.last_written: int | None = None
@@ -128,6 +129,10 @@ class Gate:
         try:
             self._sink(df, batch_id)
         except Exception as error:
+            if self._ending or "java.lang.InterruptedException" in str(error):
+                # whatever an interrupted sink says, the query was stopped and has not failed
+                self._failed(None, batch_id)
+                raise Interrupted from None
             self._failed(error, batch_id)
             raise
         started = time.thread_time()
@@ -145,6 +150,10 @@ class Gate:
         """Let a written batch commit, and run no further one."""
         self._draining = True
         self._latch.open()
+
+    def end(self) -> None:
+        """From here on the query may be interrupted: an error of its sink is no failure."""
+        self._ending = True
 
     def _wait(self, batch_id: int) -> None:
         try:

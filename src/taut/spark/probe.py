@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taut.policy.cost import BatchCost
 from taut.policy.slack import DelayHistory
 from taut.policy.view import Delay, Operator, QueryView, Stream
 from taut.spark.window import Shape, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,43 @@ def read_progress(jquery: Any) -> ProgressFacts | None:
 
 
 class MemoryProbe:
-    """The share of memory in use: the driver's heap, or the state stores against their limit."""
+    """The share of memory in use: the driver's heap, or the state stores against their limit.
 
-    def __init__(self, jvm: Any, state_limit: int | None = None) -> None:
-        self._bean = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
-        self._limit = state_limit
+    Of the heap counts what the last collection left: before one, garbage looks like memory in
+    use. State stores are limited by RocksDB's bound when one is set, else by the memory of the
+    executors, which holds them.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        assert spark._jvm is not None
+        management = spark._jvm.java.lang.management.ManagementFactory
+        pools = management.getMemoryPoolMXBeans()
+        self._pools = [p for p in pools if p.getType().name() == "HEAP"]
+        self._heap = management.getMemoryMXBean().getHeapMemoryUsage().getMax()
+        self._spark = spark
 
     def used(self, state_bytes: int) -> float:
         """Share of memory in use, 0 to 1; ``state_bytes`` is what the state stores hold."""
-        heap = self._bean.getHeapMemoryUsage()
-        most = heap.getMax()
-        share = heap.getUsed() / most if most > 0 else 0.0
-        limit = self._limit or most
-        return max(share, state_bytes / limit) if limit > 0 else share
+        after = [p.getCollectionUsage() for p in self._pools]
+        heap = sum(usage.getUsed() for usage in after if usage is not None)
+        limit = state_limit(self._spark) or self._heap
+        return min(1.0, float(max(heap / self._heap, state_bytes / limit)))
+
+
+def state_limit(spark: SparkSession) -> int:
+    """Bytes that the state stores of all queries may take; 0 when only the driver's heap limits."""
+    conf = spark.sparkContext.getConf()
+    rocksdb = "spark.sql.streaming.stateStore.rocksdb."
+    local = str(spark.sparkContext.master).startswith("local")
+    executors = 1 if local else max(1, spark.sparkContext._jsc.sc().getExecutorIds().size())
+    if spark.conf.get(rocksdb + "boundedMemoryUsage", "false") == "true":
+        bound = spark.conf.get(rocksdb + "maxMemoryUsageMB") or "500"
+        return int(bound) * 2**20 * executors
+    if local:
+        return 0
+    assert spark._jvm is not None
+    to_bytes = spark._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
+    return int(to_bytes(conf.get("spark.executor.memory", "1g"))) * executors
 
 
 class Probe:
@@ -91,7 +118,7 @@ class Probe:
         self._planned: float | None = None
         self._input = 0.0
         self._started = 0.0
-        self._swept: list[float] = []
+        self._swept = (0.0, 0.0)
         self._catching_up = False
         self._rows_in = self._rows_out = self._row_seconds = 0.0
 
@@ -109,21 +136,18 @@ class Probe:
             self._learn_delay(before, last, facts)
             self._input = max(0.0, facts.planned - last)
         self._planned = facts.planned
-        self._swept = self._ends(before, self.watermark)
+        self._swept = (before, self.watermark)
 
     def written(self, now: float) -> None:
         """The batch's rows are out."""
         self.batches += 1
         if self._started:
             self._cost.observe(self._input, now - self._started)
-        for end in self._swept:
-            self.latency = now - end
-            self.windows += 1
-            self.late += self.objective > 0 and now > self._due(end) + self.objective
+        self._count(now, *self._swept)
         if self.window is None and self._planned is not None:
             self.latency = now - self._planned + self._input
         self._started = now
-        self._swept = []
+        self._swept = (0.0, 0.0)
 
     def next_end(self) -> float | None:
         """The end of the first window that is not out, None when that is not known."""
@@ -149,13 +173,17 @@ class Probe:
             queued_cost=self._cost.per_second * waiting,
             batches=2 if streams or self._session else 1,
             streams=streams,
-            objective=self.objective,
+            objective=0.0 if self._eager else self.objective,
             operators=(Operator(rate * waiting, min(1.0, selectivity), per_row),),
         )
 
     def learn_window(self, window: Window) -> None:
         """Take a window that was learned from the output."""
         self.window = window
+
+    def give_up(self) -> None:
+        """Spark's facts cannot be read: without them the query counts as one without a window."""
+        self.window = None
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -164,16 +192,24 @@ class Probe:
         assert self._input >= 0.0
         assert self.late <= self.windows
 
-    def _due(self, end: float) -> float:
-        return end + max(0.0, self._delays.estimate().mean)
+    def _count(self, now: float, after: float, upto: float) -> None:
+        """The windows that end in (after, upto] are out."""
+        ended = self._ends(after, upto)
+        if not ended or self.window is None:
+            return
+        self.windows += ended
+        self.latency = now - self.window.end_after(upto - self.window.slide)
+        if self.objective > 0:
+            overdue = now - self.objective - max(0.0, self._delays.estimate().mean)
+            self.late += self._ends(after, min(upto, overdue))
 
     def _delay(self, now: float, end: float) -> Delay:
         # a stream that runs faster than the clock has more waiting: due at once
         return Delay(min(0.0, now - end), 0.0) if self._catching_up else self._delays.estimate()
 
-    def _ends(self, after: float, upto: float) -> list[float]:
+    def _ends(self, after: float, upto: float) -> int:
         if self.window is None or after <= 0 or upto <= after:
-            return []
+            return 0
         return self.window.ends_between(after, upto)
 
     def _learn_delay(self, before: float, last: float, facts: BatchFacts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,7 @@ from taut.spark.checkpoint import CheckpointLock
 from taut.spark.gate import Gate, JvmLatch
 from taut.spark.probe import Probe, read_batch, read_progress
 from taut.spark.sinks import SinkFunction
-from taut.spark.window import Shape, WindowLearner, window_column
+from taut.spark.window import Look, Shape, WindowLearner, look_at_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,9 +71,14 @@ class _Started:
     _lock_file: CheckpointLock
 
     @property
+    def begun(self) -> bool:
+        """Whether Spark has started it, so that there is a ``query``."""
+        return "query" in self.__dict__
+
+    @property
     def active(self) -> bool:
-        """Whether the query still runs."""
-        return self.query.isActive
+        """Whether the query runs, or is about to."""
+        return not self.begun or self.query.isActive
 
     def error(self) -> str | None:
         """What ended it, if it failed."""
@@ -98,7 +104,6 @@ class _Started:
             time.sleep(_POLL)
         error = None if self._wrote() else _Started.error(self)
         if error is not None:
-            self.release()
             raise StartError(f"{self.name} did not start: {error}")
 
     def release(self) -> None:
@@ -146,7 +151,7 @@ class StockQuery(_Started):
         """Nothing holds it, so there is nothing to let go."""
 
     def end(self, deadline: float) -> bool:
-        """Stop it as Spark does."""
+        """Stop it as Spark does, which interrupts a running batch."""
         self.query.stop()
         self.release()
         return True
@@ -176,6 +181,7 @@ class Query(_Started):
         self._jquery: Any = None
         self._failure: str | None = None
         self._looks = 0
+        self._blind = False
         hidden = shape.watermark and not shape.window and not shape.session
         self._learner = WindowLearner() if hidden else None
         self._gate = Gate(
@@ -196,12 +202,14 @@ class Query(_Started):
         """CPU seconds used in its gate."""
         return self._gate.cpu_seconds
 
-    def grant(self, now: float) -> None:
+    def grant(self) -> None:
         """Give it its turn."""
         self._gate.grant()
 
     def waits_for_data(self) -> bool:
         """Whether Spark looks for new data and finds none."""
+        if not self.begun:
+            return False
         status = self.query.status
         return not status["isDataAvailable"] and not status["isTriggerActive"]
 
@@ -222,7 +230,7 @@ class Query(_Started):
             else:
                 error = self.error()
                 state, slack, held = ("failed" if error else "ended"), None, None
-        view = probe.view(now, now, now)
+            view = probe.view(now, now, now)
         due = [s.sweep + s.delay.mean - now for s in view.streams]
         return Status(
             self.name,
@@ -244,6 +252,7 @@ class Query(_Started):
     def end(self, deadline: float) -> bool:
         """Stop it once its running batch has committed; False if it had to be interrupted."""
         drained = self._drained(deadline)
+        self._gate.end()
         self.query.stop()
         self._runtime._ended(self)
         self.release()
@@ -271,19 +280,34 @@ class Query(_Started):
     # -- called by the gate, in the query's thread ------------------------------------------
 
     def _on_planned(self, batch_id: int) -> bool:
-        if self._jquery is None:
-            self._jquery = self.query._jsq if hasattr(self, "query") else None
-        if self._jquery is not None:
-            self.probe.planned(read_batch(self._jquery), lambda: read_progress(self._jquery))
+        with self._probing():
+            if self._jquery is None and self.begun:
+                self._jquery = self.query._jsq
+            if self._jquery is not None:
+                facts = read_batch(self._jquery)
+                with self._runtime._lock:
+                    self.probe.planned(facts, lambda: read_progress(self._jquery))
         return self._runtime._planned(self)
 
     def _on_written(self, batch_id: int) -> bool:
         now = time.time()
-        self.probe.written(now)
+        with self._probing(), self._runtime._lock:
+            self.probe.written(now)
         return self._runtime._written(self, now, self.probe.watermark)
 
     def _on_let_go(self) -> None:
         self.probe.resumed(time.time())
+
+    @contextlib.contextmanager
+    def _probing(self) -> Iterator[None]:
+        """Facts only help to decide: that they cannot be read must not end the query."""
+        try:
+            yield
+        except Exception as error:
+            self.probe.give_up()
+            if not self._blind:
+                self._blind = True
+                log.warning("query %s: runs without facts from Spark: %r", self.name, error)
 
     def _on_failed(self, error: Exception | None, batch_id: int) -> None:
         self._runtime._ended(self)
@@ -293,19 +317,27 @@ class Query(_Started):
         log.warning("query %s failed, the others go on: %s", self.name, self._failure)
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
-        self._sink(df, batch_id)
-        if self._learner is not None:
-            self._learn(df, self._learner)
+        if self._learner is None:
+            self._sink(df, batch_id)
+            return
+        look = None
+        with self._probing():
+            look = look_at_windows(df)
+        self._sink(df if look is None else look.df, batch_id)
+        with self._probing():
+            self._learn(look, self._learner)
 
-    def _learn(self, df: DataFrame, learner: WindowLearner) -> None:
-        column = window_column(df.schema)
+    def _learn(self, look: Look | None, learner: WindowLearner) -> None:
         self._looks += 1
-        if column is None or self._looks > _LEARN_FROM:
+        if look is None or self._looks > _LEARN_FROM:
             self._learner = None
             return
-        rows = df.select(f"{column}.start", f"{column}.end").distinct().limit(100).collect()
-        for row in rows:
-            learner.observe(row["start"].timestamp(), row["end"].timestamp())
+        for start, end in look.windows():
+            if end > self.probe.watermark:
+                # rows come out before their window is complete: they are not due at its end
+                self._learner = None
+                return
+            learner.observe(start, end)
         window = learner.window()
         if window is not None:
             log.info("query %s: learned %s from its output", self.name, window)

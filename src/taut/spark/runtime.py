@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,7 +34,9 @@ STOCK = {
 }
 """The stock baselines, to compare with."""
 
-_IDLE_AFTER = 1.0
+_IDLE_AFTER = 0.3
+_END_BOUND = 5.0
+"""Seconds that stopping may take past its timeout, when a sink cannot be interrupted."""
 _MEMORY_EVERY = 2.0
 _ALIVE_EVERY = 2.0
 
@@ -78,7 +81,7 @@ class Runtime:
         cores = spark.sparkContext.defaultParallelism
         self.concurrency = max(1, cores) if concurrency is None else concurrency
         self._turns = Turns(built, concurrency=self.concurrency, hold_limit=to_seconds(hold_limit))
-        self._memory = MemoryProbe(spark._jvm) if isinstance(built, MemoryManaged) else None
+        self._memory = MemoryProbe(spark) if isinstance(built, MemoryManaged) else None
         self._queries: dict[str, Query | StockQuery] = {}
         self._failures: dict[str, str] = {}
         self._lock = threading.RLock()
@@ -154,34 +157,38 @@ class Runtime:
                 f"{name}: checkpoint={checkpoint!r}: a folder is needed, "
                 f"such as 'checkpoints/{name}'"
             )
+        shape = _shape(df, given, output_mode)
+        writer: Any = (
+            df.writeStream.queryName(name)
+            .outputMode(output_mode)
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if available_now:
+            writer = writer.trigger(availableNow=True)
         with self._lock:
             self._refuse_if_stopped()
             if name in self._queries and self._queries[name].active:
                 raise StartError(f"name={name!r} is in use by a running query of this runtime")
             for ended in self._queries.values():
                 if not ended.active:
-                    ended.release()
-            shape = inspect(df)
-            if given is not None:
-                shape = Shape(given, shape.watermark, False, shape.stateful)
-            lock = CheckpointLock.take(str(checkpoint), name)
-            try:
-                query = self._launch(
-                    df,
-                    name,
-                    sink,
-                    str(checkpoint),
-                    objective,
-                    shape,
-                    output_mode,
-                    available_now,
-                    lock,
-                )
-            except BaseException:
-                lock.release()
-                raise
+                    self._forget(ended)
+            lock = CheckpointLock.take(str(checkpoint), name, self.spark)
+            query: Query | StockQuery
+            if self.policy_name in STOCK:
+                query = StockQuery(name, sink, objective, shape, lock)
+            else:
+                query = Query(self, name, sink, objective, shape, lock, eager=available_now)
+                self._turns.add(name, time.time())
+            self._queries[name] = query
         # outside the lock: the other queries go on meanwhile
-        query.wait_for_sources(to_seconds(start_timeout))
+        try:
+            self._begin(query, writer, available_now)
+            query.wait_for_sources(to_seconds(start_timeout))
+        except BaseException:
+            with self._lock:
+                self._forget(query)
+                self._queries.pop(name, None)
+            raise
         return query
 
     def stop(self, timeout: float | str = 60.0) -> None:
@@ -196,14 +203,12 @@ class Runtime:
                 return
             self._stopping = True
             queries = list(self._queries.values())
-        for query in queries:
-            query.drain()
-        late = [q.name for q in queries if not q.end(deadline)]
-        if late:
-            log.warning("stop(timeout=%s): interrupted in the middle of a batch: %s", timeout, late)
-        with self._lock:
-            self._stopped = True
-            self._nudge()
+        try:
+            end_all([q for q in queries if q.begun], deadline, to_seconds(timeout))
+        finally:
+            with self._lock:
+                self._stopped = True
+                self._nudge()
         if self._thread is not None:
             self._thread.join(timeout=10.0)
 
@@ -303,7 +308,7 @@ class Runtime:
     def _safe_step(self) -> float:
         try:
             return self._step(time.time())
-        except Exception as error:
+        except BaseException as error:
             # this thread must outlive any fault: without it held queries would stay held
             self._turns.fail(error)
             self._warn()
@@ -314,13 +319,23 @@ class Runtime:
         self._watch_memory(now)
         names, again = self._turns.grant(now, lambda held: self._views(now, held))
         for name in names:
-            query = self._queries[name]
-            assert isinstance(query, Query)
-            query.grant(now)
+            self._open(name)
         self._warn()
         self._watch_idle(now)
         pause = 0.5 if again is None else min(0.5, again - now)
+        if self._turns.awaiting_batch(now):
+            pause = min(pause, _IDLE_AFTER)
         return max(0.001, pause)
+
+    def _open(self, name: str) -> None:
+        query = self._queries[name]
+        assert isinstance(query, Query)
+        try:
+            query.grant()
+        except Exception as error:
+            # a query that cannot be let go, its JVM gone or its thread: the others still can
+            log.warning("query %s could not be let go: %r", name, error)
+            self._turns.remove(name)
 
     def _warn(self) -> None:
         if self._turns.failure is not None and not self._warned:
@@ -347,7 +362,7 @@ class Runtime:
             query = self._queries[name]
             assert isinstance(query, Query)
             if not query.active:
-                self._turns.remove(name)
+                self._forget(query)
                 self._nudged = True
             elif query.waits_for_data():
                 self._turns.idle(name, now)
@@ -356,7 +371,7 @@ class Runtime:
             self._next_alive = now + _ALIVE_EVERY
             for name in self._turns.names(State.LOOSE) + self._turns.names(State.RUNNING):
                 if not self._queries[name].active:
-                    self._turns.remove(name)
+                    self._forget(self._queries[name])
                     self._nudged = True
 
     def _watch_memory(self, now: float) -> None:
@@ -365,48 +380,35 @@ class Runtime:
             return
         assert isinstance(policy, MemoryManaged)
         self._next_memory = now + _MEMORY_EVERY
-        state = sum(q.probe.state_bytes for q in self._queries.values() if isinstance(q, Query))
+        state = sum(
+            q.probe.state_bytes
+            for q in self._queries.values()
+            if isinstance(q, Query) and q.name in self._turns
+        )
         policy.observe(now, self._memory.used(state))
 
     # -- starting ---------------------------------------------------------------------------
 
-    def _launch(
-        self,
-        df: DataFrame,
-        name: str,
-        sink: SinkFunction,
-        checkpoint: str,
-        slo: Slo | None,
-        shape: Shape,
-        output_mode: str,
-        available_now: bool,
-        lock: CheckpointLock,
-    ) -> Query | StockQuery:
-        writer: Any = (
-            df.writeStream.queryName(name)
-            .outputMode(output_mode)
-            .option("checkpointLocation", checkpoint)
-        )
-        if available_now:
-            writer = writer.trigger(availableNow=True)
-        query: Query | StockQuery
-        if self.policy_name in STOCK:
-            query = StockQuery(name, sink, slo, shape, lock)
-            if self.policy_name == "spark-trigger" and shape.window and not available_now:
-                milliseconds = round(shape.window.slide * 1000)
-                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
-            query.begin(writer, self.spark, name if self.policy_name == "spark-fair" else None)
+    def _begin(self, query: Query | StockQuery, writer: Any, available_now: bool) -> None:
+        if isinstance(query, Query):
+            query.begin(writer)
         else:
-            query = Query(self, name, sink, slo, shape, lock, eager=available_now)
-            self._turns.add(name, time.time())
-            try:
-                query.begin(writer)
-            except BaseException:
-                self._turns.remove(name)
-                raise
-        self._queries[name] = query
-        self._nudge()
-        return query
+            window = query.shape.window
+            if self.policy_name == "spark-trigger" and window and not available_now:
+                milliseconds = round(window.slide * 1000)
+                writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
+            pool = query.name if self.policy_name == "spark-fair" else None
+            query.begin(writer, self.spark, pool)
+        with self._lock:
+            if not self._stopping:
+                return
+        query.query.stop()
+        raise RuntimeStopped(f"{query.name}: the runtime was stopped while it started")
+
+    def _forget(self, query: Query | StockQuery) -> None:
+        """A query has ended: its name and its checkpoint are free."""
+        self._turns.remove(query.name)
+        query.release()
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._stopped:
@@ -426,3 +428,53 @@ def _policy(policy: str | Policy) -> tuple[str, Policy]:
             f"policy={policy!r}: a name, or an object with decide(now, queries) -> Decision"
         )
     return type(policy).__name__, policy
+
+
+def _shape(df: DataFrame, given: Window | None, output_mode: str) -> Shape:
+    shape = inspect(df)
+    if given is not None:
+        return replace(shape, window=given, session=False)
+    # in the other modes rows come out as they change, not when a window is complete
+    return shape if output_mode == "append" else replace(shape, window=None)
+
+
+def end_all(queries: Sequence[Query | StockQuery], deadline: float, timeout: float) -> None:
+    """Let running batches finish and stop all queries, each in a thread of its own.
+
+    One that raises or never returns does not keep the others from ending: what is not over some
+    seconds after the deadline is named in a warning and left to the process's end.
+    """
+    for query in queries:
+        query.drain()
+    interrupted: list[str] = []
+    failed: dict[str, str] = {}
+
+    def end(query: Query | StockQuery) -> None:
+        try:
+            if not query.end(deadline):
+                interrupted.append(query.name)
+        except Exception as error:
+            failed[query.name] = repr(error)
+
+    threads = {
+        q.name: threading.Thread(target=end, args=(q,), name=f"taut-end-{q.name}", daemon=True)
+        for q in queries
+    }
+    for thread in threads.values():
+        thread.start()
+    for thread in threads.values():
+        thread.join(max(0.0, deadline + _END_BOUND - time.monotonic()))
+    stuck = [name for name, thread in threads.items() if thread.is_alive()]
+    if interrupted:
+        log.warning(
+            "stop(timeout=%s): interrupted in the middle of a batch: %s", timeout, interrupted
+        )
+    if failed:
+        log.warning("stop: could not be stopped: %s", failed)
+    if stuck:
+        log.warning(
+            "stop(timeout=%s): %s still run: their sinks wait for something and cannot be "
+            "interrupted; a restart from their checkpoints runs the batch again",
+            timeout,
+            stuck,
+        )

@@ -144,7 +144,7 @@ def session(
         _adopt(running, master, given)
         return running
     use_java()
-    _choose_python(given)
+    _choose_python(master, given)
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in (defaults(master) | given).items():
         builder = builder.config(key, value)
@@ -168,7 +168,7 @@ def defaults(master: str) -> dict[str, str]:
     if threads is not None:
         chosen["spark.sql.shuffle.partitions"] = str(min(threads, MOST_PARTITIONS))
         chosen["spark.driver.memory"] = f"{_heap_gb()}g"
-    chosen["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+        chosen["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return chosen
 
 
@@ -216,15 +216,16 @@ def _refuse_connect(given: Mapping[str, str]) -> None:
         )
 
 
-def _choose_python(given: Mapping[str, str]) -> None:
+def _choose_python(master: str, given: Mapping[str, str]) -> None:
     """Python data sources and functions run under this interpreter, which has their packages.
 
-    The JVM takes it from the environment, which it inherits when it starts.
+    The JVM takes it from the environment, which it inherits when it starts. What a cluster's
+    machines have is for its user to say.
     """
     asked = given.get("spark.pyspark.python")
     if asked is not None:
         os.environ["PYSPARK_PYTHON"] = asked
-    elif not os.environ.get("PYSPARK_PYTHON"):
+    elif _local_threads(master) is not None and not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 

@@ -15,10 +15,11 @@ from taut.duration import seconds
 from taut.errors import StartError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
     from pyspark.sql.types import DataType, StructType
 
 _MICRO = 1_000_000
+_BOUNDS = ["start", "end"]
 
 # ((ts - START) % SLIDE) + SLIDE ... and the end: ... - OFFSET) + LENGTH), LongType, Timestamp...
 _SLIDE = re.compile(r"- (-?\d+)\) % (\d+)\) < cast\(0 as bigint\)\)")
@@ -61,24 +62,28 @@ class Window:
         return cls(times[0], times[1] if len(times) > 1 else times[0], *times[2:])
 
     def end_after(self, time: float) -> float:
-        """The first window end after a time (micro-second arithmetic, as Spark's).
+        """The first window end after a time (microsecond arithmetic, as Spark's).
 
         >>> Window(12.0, 12.0, 0.75).end_after(24.0)
         24.75
         """
         slide = round(self.slide * _MICRO)
-        phase = round((self.start + self.length) * _MICRO) % slide
-        at = round(time * _MICRO)
-        return (at + slide - (at - phase) % slide) / _MICRO
+        return ((self._passed(time) + 1) * slide + self._phase()) / _MICRO
 
-    def ends_between(self, after: float, upto: float) -> list[float]:
-        """Window ends in (after, upto]."""
-        ends = []
-        end = self.end_after(after)
-        while end <= upto:
-            ends.append(end)
-            end = self.end_after(end)
-        return ends
+    def ends_between(self, after: float, upto: float) -> int:
+        """How many windows end in (after, upto].
+
+        >>> Window(3.0, 1.0).ends_between(10.0, 13.0)
+        3
+        """
+        return max(0, self._passed(upto) - self._passed(after))
+
+    def _phase(self) -> int:
+        return round((self.start + self.length) * _MICRO) % round(self.slide * _MICRO)
+
+    def _passed(self, time: float) -> int:
+        """The number of the last window that has ended by a time."""
+        return (round(time * _MICRO) - self._phase()) // round(self.slide * _MICRO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +129,50 @@ def window_column(schema: StructType) -> str | None:
 
 def _is_window(kind: DataType) -> bool:
     fields = getattr(kind, "fields", None)
-    if fields is None or [f.name for f in fields] != ["start", "end"]:
+    if fields is None or [f.name for f in fields] != _BOUNDS:
         return False
     return all(f.dataType.typeName() in ("timestamp", "timestamp_ntz") for f in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A batch whose windows are noted while a sink writes it, without a job of its own."""
+
+    df: DataFrame
+    seen: Observation
+
+    def windows(self) -> list[tuple[float, float]]:
+        """Start and end of the first and the last window of the batch, once it is written."""
+        # None without waiting when the sink did not run the batch; public get() would wait
+        found = self.seen._jo.getOrEmpty() if self.seen._jo is not None else None
+        if found is None or found.isEmpty() or found.apply("first") is None:
+            return []
+        first, last = found.apply("first"), found.apply("last")
+        shortest, longest = found.apply("shortest"), found.apply("longest")
+        return [
+            ((first - shortest) / _MICRO, first / _MICRO),
+            ((last - longest) / _MICRO, last / _MICRO),
+        ]
+
+
+def look_at_windows(df: DataFrame) -> Look | None:
+    """The batch with an observation of its windows; None when it has no window column."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    column = window_column(df.schema)
+    if column is None:
+        return None
+    start, end = (F.unix_micros(F.col(f"`{column}`.{n}").cast("timestamp")) for n in _BOUNDS)
+    seen = Observation()
+    observed = df.observe(
+        seen,
+        F.min(end).alias("first"),
+        F.max(end).alias("last"),
+        F.min(end - start).alias("shortest"),
+        F.max(end - start).alias("longest"),
+    )
+    return Look(observed, seen)
 
 
 class WindowLearner:
