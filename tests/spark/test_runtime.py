@@ -31,13 +31,17 @@ def runtime(spark: SparkSession) -> Iterator[taut.Runtime]:
         made._turns.check()
 
 
-def live(spark: SparkSession, rate: int = 200) -> DataFrame:
+def events(spark: SparkSession, rate: int = 200) -> DataFrame:
     start = round(time.time(), 3)
     rows = Load(start, rate).stream(spark)
     at = F.timestamp_micros(
         F.lit(int(start * 1_000_000)) + (F.col("n") * 1_000_000 / rate).cast("long")
     )
-    return rows.select("n", at.alias("at")).withWatermark("at", "0 seconds")
+    return rows.select("n", at.alias("at"))
+
+
+def live(spark: SparkSession) -> DataFrame:
+    return events(spark).withWatermark("at", "0 seconds")
 
 
 class Unmade(DataSource):
@@ -345,7 +349,7 @@ def hidden_window(spark: SparkSession) -> DataFrame:
     """Windows of two seconds that the plan shows as plain arithmetic."""
     ended = F.timestamp_seconds(F.expr("unix_seconds(at) div 2 * 2 + 2"))
     counts = (
-        live(spark)
+        events(spark)
         .select(ended.alias("end"))
         .withWatermark("end", "2 seconds")
         .groupBy("end")

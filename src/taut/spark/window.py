@@ -143,12 +143,12 @@ class Look:
 
     def windows(self) -> list[tuple[float, float]]:
         """Start and end of the first and the last window of the batch, once it is written."""
-        # None without waiting when the sink did not run the batch; public get() would wait
-        found = self.seen._jo.getOrEmpty() if self.seen._jo is not None else None
-        if found is None or found.isEmpty() or found.apply("first") is None:
+        # get() would wait for ever when the sink has not run the batch
+        if self.seen._jo is None or not self.seen._jo.future().isCompleted():
             return []
-        first, last = found.apply("first"), found.apply("last")
-        shortest, longest = found.apply("shortest"), found.apply("longest")
+        first, last, shortest, longest = self.seen.get.values()
+        if first is None:
+            return []
         return [
             ((first - shortest) / _MICRO, first / _MICRO),
             ((last - longest) / _MICRO, last / _MICRO),
