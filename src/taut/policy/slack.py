@@ -62,7 +62,7 @@ class DelayHistory:
         self,
         epochs: int = 400,
         confidence: float = 0.95,
-        prior: Delay = Delay(0.0, 0.25),  # noqa: B008 -- frozen value
+        prior: Delay = Delay(0.0, 0.05),  # noqa: B008 -- frozen value
     ) -> None:
         if epochs < 1:
             raise ValueError(f"epochs={epochs}: at least 1 is needed")
