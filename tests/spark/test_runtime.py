@@ -268,6 +268,30 @@ def test_a_held_query_can_be_stopped_by_spark_itself(
     assert query.error() is None
 
 
+class Never:
+    """Gives nobody a turn."""
+
+    def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
+        return Decision(None)
+
+
+def test_no_policy_can_starve_a_query(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    with taut.Runtime(spark, Never(), hold_limit="500 ms") as runtime:
+        queries = [
+            runtime.start(
+                windowed(spark),
+                name=f"q{i}",
+                sink=lambda df, _: df.collect(),
+                checkpoint=tmp_path / str(i),
+            )
+            for i in range(3)
+        ]
+        eventually(lambda: all(q.status().windows >= 2 for q in queries))
+        assert not runtime._turns.open
+
+
 class Broken:
     """Decides well for a while, then raises."""
 
