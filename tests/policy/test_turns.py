@@ -513,3 +513,21 @@ def test_a_turn_by_the_limit_lasts_for_a_window_only_if_that_is_due(
     assert turns.grant(5.0, lambda _: [view("a", sweep)]) == (["a"], None)
     assert turns.planned("a", 5.0)
     assert turns.written("a", 5.5, watermark=3.0) is goes_on
+
+
+def test_an_interrupt_takes_back_what_nobody_heard_of() -> None:
+    """A query that was granted in the same call would else wait for ever."""
+
+    class Interrupted:
+        def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
+            raise KeyboardInterrupt
+
+    turns = held(Interrupted(), "a", concurrency=2)
+    turns.add("b", 0.0)
+    assert not turns.planned("b", 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        turns.grant(2.0, views)
+    turns.check()
+    assert (turns.state("a"), turns.state("b")) == (State.HELD, State.PLANNED)
+    turns.fail(KeyboardInterrupt())
+    assert sorted(turns.grant(3.0, views)[0]) == ["a", "b"]

@@ -180,7 +180,7 @@ def test_a_sink_that_cannot_be_interrupted_delays_stop_by_some_seconds_only(
     eventually: Callable[..., None],
 ) -> None:
     entered, release = threading.Event(), threading.Event()
-    monkeypatch.setattr("taut.spark.runtime._END_BOUND", 1.0)
+    monkeypatch.setattr("taut.spark.ending._END_BOUND", 1.0)
 
     def deaf(df: DataFrame, batch_id: int) -> None:
         entered.set()
@@ -251,6 +251,48 @@ def test_the_name_and_checkpoint_of_a_failed_query_are_free_at_once(
     sink = taut.sink("memory")
     runtime.start(frame, name="q", sink=sink, checkpoint=tmp_path)
     eventually(lambda: len(sink.rows()) > 0)
+
+
+def test_one_query_can_be_stopped_alone(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    first, second = (
+        runtime.start(
+            windowed(spark), name=f"q{i}", sink=taut.sink("memory"), checkpoint=tmp_path / str(i)
+        )
+        for i in range(2)
+    )
+    eventually(lambda: all(q.status().windows >= 1 for q in (first, second)))
+    first.stop()
+    assert first.status().state == "ended"
+    seen = second.status().windows
+    eventually(lambda: second.status().windows > seen)
+    again = runtime.start(
+        windowed(spark), name="q0", sink=taut.sink("memory"), checkpoint=tmp_path / "0"
+    )
+    assert again.active
+
+
+def test_results_are_not_replaced_by_another_query(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    out = tmp_path / "out"
+    query = runtime.start(
+        live(spark), name="a", sink=taut.sink("json", path=out), checkpoint=tmp_path / "a"
+    )
+    with pytest.raises(taut.StartError, match=r"is written by query 'a'.*path of its own"):
+        runtime.start(
+            live(spark), name="b", sink=taut.sink("json", path=out), checkpoint=tmp_path / "b"
+        )
+    eventually(lambda: any(out.glob("batch_id=*")))
+    query.stop()
+    with pytest.raises(taut.StartError, match=r"holds results and checkpoint=.* is new"):
+        runtime.start(
+            live(spark), name="b", sink=taut.sink("json", path=out), checkpoint=tmp_path / "b"
+        )
+    runtime.start(
+        live(spark), name="a", sink=taut.sink("json", path=out), checkpoint=tmp_path / "a"
+    )
 
 
 def test_a_held_query_can_be_stopped_by_spark_itself(
@@ -351,6 +393,7 @@ def test_a_failing_query_does_not_take_the_others_with_it(
         eventually(lambda: bad.status().state == doomed.status().state == "failed")
         before = good.status().windows
         eventually(lambda: good.status().windows >= before + 2)
+        eventually(lambda: "query doomed failed, the others go on" in caplog.text)
     assert "bad failed, the others go on: sink raised on batch 0: OSError: disk full" in caplog.text
     runtime.stop()
     with pytest.raises(taut.TautError, match=r"2 of 3 queries failed(.|\n)*bad: (.|\n)*disk full"):
@@ -421,7 +464,7 @@ def test_a_mode_that_puts_rows_out_as_they_change_has_no_window_to_wait_for(
         sink=lambda df, _: seen.extend(row["count"] for row in df.collect()),
         checkpoint=tmp_path,
         slo="p99 <= 2 s",
-        output_mode="update",
+        output_mode="Update",
     )
     assert query.shape.window is None
     eventually(lambda: len(seen) >= 3)
@@ -483,6 +526,7 @@ def started(spark: SparkSession) -> set[str]:
         ({"checkpoint": ""}, taut.StartError, r"checkpoint=''.*folder is needed"),
         ({"window": ("1 s", "2 s")}, taut.StartError, r"slide must be above 0 and at most"),
         ({"window": "soon"}, taut.TautError, r"soon"),
+        ({"start_timeout": "1 fortnight"}, taut.TautError, r"fortnight"),
     ],
 )
 def test_refused(
@@ -545,3 +589,62 @@ def test_policies_are_listed() -> None:
         "spark-default", "spark-fair", "spark-trigger",
     }  # fmt: skip
     assert all(listed.values())
+
+
+def test_a_start_that_is_given_up_leaves_no_query_behind(
+    spark: SparkSession,
+    runtime: taut.Runtime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(self: object, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(taut.Query, "wait_for_sources", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runtime.start(windowed(spark), name="q", sink=print, checkpoint=tmp_path)
+    assert started(spark) == set()
+    assert runtime.queries == {}
+
+
+def test_await_termination_bears_a_query_that_is_being_started(
+    spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+    begin = taut.Query.begin
+
+    def slow(self: taut.Query, writer: Any) -> None:
+        entered.set()
+        release.wait(60)
+        begin(self, writer)
+
+    monkeypatch.setattr(taut.Query, "begin", slow)
+    starting = threading.Thread(
+        target=runtime.start,
+        args=(windowed(spark),),
+        kwargs={"name": "q", "sink": taut.sink("memory"), "checkpoint": tmp_path},
+    )
+    starting.start()
+    assert entered.wait(60)
+    assert not runtime.await_termination(timeout="300 ms")
+    release.set()
+    starting.join(60)
+    assert started(spark) == {"q"}
+
+
+def test_memory_is_read_with_rocksdb_bounded_and_without(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    from taut.spark.probe import MemoryProbe, state_limit
+
+    assert 0.0 < MemoryProbe(spark).used(0) < 1.0
+    assert state_limit(spark) == 0
+    bounded = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
+    spark.conf.set(bounded, "true")
+    try:
+        assert state_limit(spark) == 500 * 2**20
+        assert MemoryProbe(spark).used(250 * 2**20) >= 0.5
+        assert MemoryProbe(spark).used(2**40) == 1.0
+    finally:
+        spark.conf.unset(bounded)

@@ -109,3 +109,23 @@ def test_the_window_column_of_an_output(spark: SparkSession) -> None:
     counts = stream(spark).groupBy(F.window("timestamp", "2 seconds").alias("w")).count()
     assert window_column(counts.schema) == "w"
     assert window_column(counts.select("count").schema) is None
+
+
+@pytest.mark.parametrize(
+    ("length", "ends", "slide"),
+    [(10, [10, 11], 1), (10, [10, 12, 13], 1), (10, [10, 20], 10), (10, [10, 40], 10)],
+)
+def test_learned_from_ends(length: int, ends: list[int], slide: int) -> None:
+    learner = WindowLearner()
+    for end in ends:
+        learner.observe(end - length, end)
+    assert learner.window() == Window(length, slide)
+
+
+def test_ends_that_fit_no_grid_yet_are_not_guessed_from() -> None:
+    learner = WindowLearner()
+    for end in (10, 22):
+        learner.observe(end - 10, end)
+    assert learner.window() is None
+    learner.observe(3, 13)
+    assert learner.window() == Window(10.0, 3.0, 0.0)

@@ -169,7 +169,7 @@ def demo(json_file: Path | None, picture_file: Path) -> None:
         "How long after its end is each window's result out?\n",
         highlight=False,
     )
-    spec = Spec(seconds=36.0, warm_up_bound_s=24.0, grace_s=25.0)
+    spec = Spec(seconds=24.0, warm_up_bound_s=24.0, grace_s=25.0)
     with live(console) as watch:
         record, runs = measure(spec, ("spark-default", "least-slack"), 1, watch)
     _tell(console, spec, runs, record)

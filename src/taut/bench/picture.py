@@ -23,6 +23,7 @@ def picture(path: Path, runs: Sequence[Run], title: str) -> None:
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     with mpl.rc_context({"font.size": 11, "font.family": "sans-serif", "axes.edgecolor": _MUTED}):
         figure, axes = plt.subplots(figsize=(9, 5.2), dpi=160)
@@ -40,7 +41,9 @@ def picture(path: Path, runs: Sequence[Run], title: str) -> None:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(lowest / 1.5, 1.3)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(_seconds)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(_percent)
         axes.set_xlabel("time after the window's end", color=_INK)
         axes.set_ylabel("windows not yet out", color=_INK)

@@ -23,6 +23,7 @@ class BatchCost:
         self._prior = prior
         self._decay = decay
         self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
+        self._slope = 0.0
 
     def observe(self, input_seconds: float, seconds: float) -> None:
         """Take one finished batch."""
@@ -33,10 +34,14 @@ class BatchCost:
         self._xx = d * self._xx + input_seconds * input_seconds
         self._xy = d * self._xy + input_seconds * seconds
         self._yy = d * self._yy + seconds * seconds
+        self._slope = self._fit()
 
     @property
     def per_second(self) -> float:
         """Cost of a second of input."""
+        return self._slope
+
+    def _fit(self) -> float:
         if self._n < 2.0:
             return 0.0
         spread = self._n * self._xx - self._x * self._x

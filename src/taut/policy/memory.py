@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taut.policy.slack import LeastSlack
-from taut.policy.view import Decision, Operator, QueryView
+from taut.policy.view import Decision, Operator, QueryView, Slack
 
 
 def freed_rows(operators: Sequence[Operator], cycle: float) -> float:
@@ -101,6 +101,10 @@ class MemoryManaged:
         slacks = {q.name: self.policy.slack(now, q) for q in queries}
         chosen = min(best, key=lambda q: (slacks[q.name].value, q.name))
         return Decision(chosen.name, "swept" if chosen.streams else "batch", None, slacks)
+
+    def slack(self, now: float, query: QueryView) -> Slack:
+        """A query's slack, whatever decides at present."""
+        return self.policy.slack(now, query)
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -16,7 +16,7 @@ import bisect
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -204,27 +204,39 @@ def expected_slack(
     due = stream.sweep + stream.delay.mean
     earliest, latest = interval(stream, confidence)
     sigma = stream.delay.deviation
-    start = max(now, earliest)
-    if sigma <= 0.0 or start >= latest:
+    if sigma <= 0.0 or now >= latest:
         return Slack((due - now) - cost, due, earliest, latest, cost)
-    steps = math.floor((latest - start) / cycle) + 1
+    if now <= earliest:
+        # the usual case: nothing of the interval has passed, and its mean is always the same
+        beyond = _mean_from(sigma, cycle, confidence)
+    else:
+        beyond = _mean_beyond(now - due, latest - due, sigma, cycle)
+    return Slack(due - now + beyond - cost, due, earliest, latest, cost)
+
+
+@lru_cache(maxsize=4096)
+def _mean_from(sigma: float, cycle: float, confidence: float) -> float:
+    half = _quantile(confidence) * sigma
+    return _mean_beyond(-half, half, sigma, cycle)
+
+
+def _mean_beyond(start: float, end: float, sigma: float, cycle: float) -> float:
+    """Expectation of a normal around 0 given that it lies in (start, end), in steps of a cycle."""
+    steps = math.floor((end - start) / cycle) + 1
     step = cycle
     if steps > _MAX_STEPS:
         steps = _MAX_STEPS
-        step = (latest - start) / steps
-    lower = _phi((start - due) / sigma)
+        step = (end - start) / steps
+    lower = _phi(start / sigma)
     mass = 0.0
     total = 0.0
     for i in range(1, steps + 1):
         x = start + i * step
-        upper = _phi((x - due) / sigma)
-        p = upper - lower
-        mass += p
-        total += p * (x - now)
+        upper = _phi(x / sigma)
+        mass += upper - lower
+        total += (upper - lower) * x
         lower = upper
-    if mass <= 0.0:
-        return Slack((due - now) - cost, due, earliest, latest, cost)
-    return Slack(total / mass - cost, due, earliest, latest, cost)
+    return total / mass if mass > 0.0 else 0.0
 
 
 @lru_cache(maxsize=1024)
@@ -277,17 +289,21 @@ class LeastSlack:
 
     def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
         """Choose the due query with the least slack, else useful early work, else wait."""
-        slacks = {q.name: self.slack(now, q) for q in queries}
         grants = {q.name: self._grant(now, q) for q in queries}
         due = [q for q in queries if grants[q.name] <= now]
         if due:
-            chosen = min(due, key=lambda q: (slacks[q.name].value, q.name))
-            return Decision(chosen.name, "swept" if chosen.streams else "batch", None, slacks)
+            return self._least(now, due)
         again = min(grants.values(), default=None)
-        early = self._early(now, queries, slacks, again)
-        if early is not None:
-            return Decision(early.name, "batch", None, slacks)
-        return Decision(None, again=again, slacks=slacks)
+        early = self._early(now, queries, again)
+        if early:
+            return replace(self._least(now, early), until="batch")
+        return Decision(None, again=again)
+
+    def _least(self, now: float, queries: Sequence[QueryView]) -> Decision:
+        """Run the one with the least slack; only those that could run are worth the sum."""
+        slacks = {q.name: self.slack(now, q) for q in queries}
+        chosen = min(queries, key=lambda q: (slacks[q.name].value, q.name))
+        return Decision(chosen.name, "swept" if chosen.streams else "batch", None, slacks)
 
     def slack(self, now: float, query: QueryView) -> Slack:
         """The query's slack with its parts: over its inputs, the least counts."""
@@ -313,13 +329,9 @@ class LeastSlack:
         return max(grant_time(s, query.batch_cost, self.confidence) for s in query.streams)
 
     def _early(
-        self,
-        now: float,
-        queries: Sequence[QueryView],
-        slacks: dict[str, Slack],
-        next_due: float | None,
-    ) -> QueryView | None:
-        worth = [
+        self, now: float, queries: Sequence[QueryView], next_due: float | None
+    ) -> list[QueryView]:
+        return [
             q
             for q in queries
             if q.streams
@@ -327,4 +339,3 @@ class LeastSlack:
             and q.queued_cost > 2.0 * q.batch_cost
             and (next_due is None or now + q.batch_cost + q.queued_cost <= next_due)
         ]
-        return min(worth, key=lambda q: (slacks[q.name].value, q.name), default=None)

@@ -82,6 +82,7 @@ class Turns:
         self.budget = budget
         self.failure: BaseException | None = None
         self._entries: dict[str, _Entry] = {}
+        self._begun: list[tuple[_Entry, State, float]] = []
 
     @property
     def open(self) -> bool:
@@ -168,6 +169,17 @@ class Turns:
 
     def grant(self, now: float, views: Views) -> tuple[list[str], float | None]:
         """Grant what can be granted now; returns the names, and when to ask again at the latest."""
+        self._begun.clear()
+        try:
+            return self._grant(now, views)
+        except BaseException:
+            # not a policy's error but an interrupt: nobody heard of what was granted
+            for entry, state, since in self._begun:
+                entry.turn = None
+                self._move(entry, state, since)
+            raise
+
+    def _grant(self, now: float, views: Views) -> tuple[list[str], float | None]:
         granted: list[str] = []
         again: float | None = None
         while True:
@@ -237,6 +249,7 @@ class Turns:
         target: float | None = None,
         in_batch: bool = False,
     ) -> None:
+        self._begun.append((entry, entry.state, entry.since))
         entry.turn = Turn(now, until, target, in_batch=in_batch or entry.state is State.PLANNED)
         entry.last_turn = now
         self._move(entry, State.RUNNING, now)

@@ -97,7 +97,10 @@ class Slack:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which query takes the next turn, for how long, and when to ask again if none does."""
+    """Which query takes the next turn, for how long, and when to ask again if none does.
+
+    ``slacks`` has those that the policy looked at to decide.
+    """
 
     run: str | None
     until: Until = "batch"

@@ -29,7 +29,7 @@ class CheckpointLock:
     @classmethod
     def take(cls, checkpoint: str, query: str, spark: SparkSession) -> CheckpointLock:
         """Lock a checkpoint for a query, or say that it is in use."""
-        folder = _local(checkpoint, spark)
+        folder = local_folder(checkpoint, spark)
         if folder is None:
             return cls(None)
         try:
@@ -56,7 +56,8 @@ class CheckpointLock:
             self._descriptor = None
 
 
-def _local(checkpoint: str, spark: SparkSession) -> Path | None:
+def local_folder(checkpoint: str, spark: SparkSession) -> Path | None:
+    """The folder on this machine's disks that a path of Spark's names; None for any other."""
     parts = urlparse(checkpoint)
     if parts.scheme == "file":
         return Path(unquote(parts.path))

@@ -113,6 +113,8 @@ class Gate:
         self._draining = False
         self._ending = False
         self.parked = threading.Event()
+        self.busy = False
+        """Whether the sink is at work."""
         self.cpu_seconds = 0.0
         self.last_written: int | None = None
 
@@ -121,11 +123,14 @@ class Gate:
         started = time.thread_time()
         if not self._planned(batch_id):
             self._wait(batch_id)
+            # what it costs counts from here, not from when the last batch ended
+            self._let_go()
         self.cpu_seconds += time.thread_time() - started
         while self._draining:
             # stopping: this batch stays in the offset log, and a restart runs it
             self.parked.set()
             self._wait(batch_id)
+        self.busy = True
         try:
             self._sink(df, batch_id)
         except Exception as error:
@@ -135,6 +140,8 @@ class Gate:
                 raise Interrupted from None
             self._failed(error, batch_id)
             raise
+        finally:
+            self.busy = False
         started = time.thread_time()
         self.last_written = batch_id
         if not self._written(batch_id):

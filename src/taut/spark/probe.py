@@ -36,15 +36,15 @@ class ProgressFacts:
     state_bytes: int
 
 
-def read_batch(jquery: Any) -> BatchFacts:
+def read_batch(execution: Any) -> BatchFacts:
     """The batch that the query has planned, from its execution in the JVM."""
-    metadata = jquery.streamingQuery().lastExecution().offsetSeqMetadata()
+    metadata = execution.lastExecution().offsetSeqMetadata()
     return BatchFacts(metadata.batchTimestampMs() / 1000.0, metadata.batchWatermarkMs() / 1000.0)
 
 
-def read_progress(jquery: Any) -> ProgressFacts | None:
+def read_progress(execution: Any) -> ProgressFacts | None:
     """The last finished batch, or None before the first."""
-    progress = jquery.lastProgress()
+    progress = execution.lastProgress()
     if progress is None:
         return None
     operators = progress.stateOperators()
@@ -63,6 +63,9 @@ class MemoryProbe:
     executors, which holds them.
     """
 
+    LIMIT_EVERY = 12
+    """Looks between two at the limit, which changes when executors come and go."""
+
     def __init__(self, spark: SparkSession) -> None:
         assert spark._jvm is not None
         management = spark._jvm.java.lang.management.ManagementFactory
@@ -70,29 +73,32 @@ class MemoryProbe:
         self._pools = [p for p in pools if p.getType().name() == "HEAP"]
         self._heap = management.getMemoryMXBean().getHeapMemoryUsage().getMax()
         self._spark = spark
+        self._limit = 0
+        self._looks = 0
 
     def used(self, state_bytes: int) -> float:
         """Share of memory in use, 0 to 1; ``state_bytes`` is what the state stores hold."""
         after = [p.getCollectionUsage() for p in self._pools]
         heap = sum(usage.getUsed() for usage in after if usage is not None)
-        limit = state_limit(self._spark) or self._heap
-        return min(1.0, float(max(heap / self._heap, state_bytes / limit)))
+        if self._looks % self.LIMIT_EVERY == 0:
+            self._limit = state_limit(self._spark) or self._heap
+        self._looks += 1
+        return min(1.0, float(max(heap / self._heap, state_bytes / self._limit)))
 
 
 def state_limit(spark: SparkSession) -> int:
     """Bytes that the state stores of all queries may take; 0 when only the driver's heap limits."""
-    conf = spark.sparkContext.getConf()
     rocksdb = "spark.sql.streaming.stateStore.rocksdb."
     local = str(spark.sparkContext.master).startswith("local")
     executors = 1 if local else max(1, spark.sparkContext._jsc.sc().getExecutorIds().size())
     if spark.conf.get(rocksdb + "boundedMemoryUsage", "false") == "true":
-        bound = spark.conf.get(rocksdb + "maxMemoryUsageMB") or "500"
-        return int(bound) * 2**20 * executors
+        bound = spark.conf.get(rocksdb + "maxMemoryUsageMB", "500")
+        return int(bound or 500) * 2**20 * executors
     if local:
         return 0
     assert spark._jvm is not None
-    to_bytes = spark._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
-    return int(to_bytes(conf.get("spark.executor.memory", "1g"))) * executors
+    megabytes = spark._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb
+    return int(megabytes(spark.conf.get("spark.executor.memory", "1g"))) * 2**20 * executors
 
 
 class Probe:

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from taut.duration import seconds as to_seconds
 from taut.errors import StartError
 from taut.policy.turns import State, Turns
 from taut.policy.view import Slack
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
+from taut.spark.ending import end_all
 from taut.spark.gate import Gate, JvmLatch
 from taut.spark.probe import Probe, read_batch, read_progress
 from taut.spark.sinks import SinkFunction
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("taut")
 
 _POLL = 0.02
-_LEARN_FROM = 40
-"""Batches whose output is looked at for windows that the plan does not show."""
+_LEARN_FROM = 10
+"""Outputs that are looked at for windows that the plan does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Status:
     """Where a query stands, for a person to read.
 
     ``state`` is held, running, planned, waiting for data, ended or failed; ``due_in`` the
-    seconds until its next window is expected to be complete; ``slack`` with its parts as the
-    policy last saw it; ``last_latency`` of the last window, from its end to its rows being out.
+    seconds until its next window is expected to be complete; ``slack`` with its parts;
+    ``last_latency`` of the last window, from its end to its rows being out.
     """
 
     name: str
@@ -68,6 +70,9 @@ class _Started:
 
     name: str
     query: StreamingQuery
+    sink: SinkFunction
+    told = False
+    """Whether its failure has been told."""
     _lock_file: CheckpointLock
 
     @property
@@ -89,6 +94,9 @@ class _Started:
         """Wait until it has ended, so long at most; its error is kept for :meth:`error`."""
         from pyspark.errors import StreamingQueryException
 
+        if not self.begun:
+            time.sleep(min(seconds, _POLL))
+            return
         # the JVM's call raises the query's own error, which is told for all queries together
         with contextlib.suppress(StreamingQueryException):
             # typed as whole seconds, but takes fractions as well
@@ -97,7 +105,9 @@ class _Started:
     def wait_for_sources(self, seconds: float) -> None:
         """Wait until Spark has made the query's sources; raises what kept it from that."""
         limit = time.monotonic() + seconds
-        while self.query.isActive and self.query.status["message"].startswith("Initializing"):
+        # a query that has failed says so a moment before it counts as ended
+        unsettled = ("Initializing", "Terminated")
+        while self.query.isActive and self.query.status["message"].startswith(unsettled):
             if time.monotonic() > limit:
                 log.warning("query %s: its sources take over %s s to start", self.name, seconds)
                 return
@@ -105,6 +115,19 @@ class _Started:
         error = None if self._wrote() else _Started.error(self)
         if error is not None:
             raise StartError(f"{self.name} did not start: {error}")
+
+    def stop(self, timeout: float | str = 60.0) -> None:
+        """Stop this query alone, as :meth:`Runtime.stop` does all of them."""
+        seconds = to_seconds(timeout)
+        end_all([self], time.monotonic() + seconds, seconds)
+
+    def drain(self) -> None:
+        """Let a written batch commit; no further one runs."""
+        raise NotImplementedError
+
+    def end(self, deadline: float) -> bool:
+        """Stop it once its running batch has committed; False if it had to be interrupted."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Give its checkpoint free, once it has ended."""
@@ -126,7 +149,7 @@ class StockQuery(_Started):
         self.name = name
         self.slo = slo
         self.shape = shape
-        self._sink = sink
+        self.sink = sink
         self._lock_file = lock
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
@@ -136,7 +159,7 @@ class StockQuery(_Started):
         if pool is not None:
             spark.sparkContext.setLocalProperty(key, pool)
         try:
-            self.query = writer.foreachBatch(self._sink).start()
+            self.query = writer.foreachBatch(self.sink).start()
         finally:
             if pool is not None:
                 spark.sparkContext._jsc.setLocalProperty(key, before)
@@ -176,9 +199,9 @@ class Query(_Started):
         self.shape = shape
         self.probe = Probe(name, shape, slo.seconds if slo else 0.0, eager=eager)
         self._runtime = runtime
-        self._sink = sink
+        self.sink = sink
         self._lock_file = lock
-        self._jquery: Any = None
+        self._execution: Any = None
         self._failure: str | None = None
         self._looks = 0
         self._blind = False
@@ -231,6 +254,9 @@ class Query(_Started):
                 error = self.error()
                 state, slack, held = ("failed" if error else "ended"), None, None
             view = probe.view(now, now, now)
+            reckon = getattr(turns.policy, "slack", None)
+            if error is None and reckon is not None:
+                slack = reckon(now, view)
         due = [s.sweep + s.delay.mean - now for s in view.streams]
         return Status(
             self.name,
@@ -270,6 +296,11 @@ class Query(_Started):
             self._gate.parked.wait(_POLL)
         return True
 
+    def release(self) -> None:
+        """Give its checkpoint free, unless a sink that could not be interrupted still writes."""
+        if not self._gate.busy:
+            super().release()
+
     def _committed(self) -> bool:
         if self.query.status["isTriggerActive"]:
             return False
@@ -281,12 +312,12 @@ class Query(_Started):
 
     def _on_planned(self, batch_id: int) -> bool:
         with self._probing():
-            if self._jquery is None and self.begun:
-                self._jquery = self.query._jsq
-            if self._jquery is not None:
-                facts = read_batch(self._jquery)
+            if self._execution is None and self.begun:
+                self._execution = self.query._jsq.streamingQuery()
+            if self._execution is not None:
+                facts = read_batch(self._execution)
                 with self._runtime._lock:
-                    self.probe.planned(facts, lambda: read_progress(self._jquery))
+                    self.probe.planned(facts, lambda: read_progress(self._execution))
         return self._runtime._planned(self)
 
     def _on_written(self, batch_id: int) -> bool:
@@ -314,35 +345,36 @@ class Query(_Started):
         if error is None:
             return
         self._failure = f"sink raised on batch {batch_id}: {type(error).__name__}: {error}"
+        self.told = True
         log.warning("query %s failed, the others go on: %s", self.name, self._failure)
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
         if self._learner is None:
-            self._sink(df, batch_id)
+            self.sink(df, batch_id)
             return
         look = None
         with self._probing():
             look = look_at_windows(df)
-        self._sink(df if look is None else look.df, batch_id)
+        self.sink(df if look is None else look.df, batch_id)
         with self._probing():
             self._learn(look, self._learner)
 
     def _learn(self, look: Look | None, learner: WindowLearner) -> None:
-        self._looks += 1
+        found = [] if look is None else look.windows()
+        self._looks += bool(found)
         if look is None or self._looks > _LEARN_FROM:
             self._learner = None
             return
-        for start, end in look.windows():
+        for start, end in found:
             if end > self.probe.watermark:
                 # rows come out before their window is complete: they are not due at its end
                 self._learner = None
                 return
             learner.observe(start, end)
         window = learner.window()
-        if window is not None:
+        if window is not None and window != self.probe.window:
             log.info("query %s: learned %s from its output", self.name, window)
             self.probe.learn_window(window)
-            self._learner = None
 
 
 def _first_line(text: str) -> str:

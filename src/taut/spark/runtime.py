@@ -17,9 +17,10 @@ from taut.policy import POLICIES, MemoryManaged, Policy, QueryView
 from taut.policy.turns import State, Turns
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
+from taut.spark.ending import end_all
 from taut.spark.probe import MemoryProbe
 from taut.spark.query import Query, StockQuery
-from taut.spark.sinks import SinkFunction
+from taut.spark.sinks import FileSink, SinkFunction, refuse_old_results
 from taut.spark.window import Shape, Window, inspect
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ STOCK = {
 }
 """The stock baselines, to compare with."""
 
+_POLL = 0.02
 _IDLE_AFTER = 0.3
-_END_BOUND = 5.0
-"""Seconds that stopping may take past its timeout, when a sink cannot be interrupted."""
-_MEMORY_EVERY = 2.0
+_MEMORY_EVERY = 5.0
 _ALIVE_EVERY = 2.0
 
 
@@ -139,24 +139,11 @@ class Runtime:
             How long making the sources may take before a warning; the query goes on.
         """
         self._refuse_if_stopped()
-        if not isinstance(name, str) or not name.strip():
-            raise StartError(f"name={name!r}: a query needs a name that is not empty")
         objective = None if slo is None else Slo(slo)
+        patience = to_seconds(start_timeout)
         given = None if window is None else Window.of(window)
-        if not getattr(df, "isStreaming", False):
-            raise StartError(
-                f"{name}: df is not a streaming DataFrame; make it with spark.readStream"
-            )
-        if not callable(sink):
-            raise StartError(
-                f"{name}: sink={sink!r} is not callable; give a function (df, batch_id) "
-                "or taut.sink('parquet', path=...)"
-            )
-        if not checkpoint or not str(checkpoint).strip():
-            raise StartError(
-                f"{name}: checkpoint={checkpoint!r}: a folder is needed, "
-                f"such as 'checkpoints/{name}'"
-            )
+        _refuse_wrong(df, name, sink, checkpoint)
+        refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = _shape(df, given, output_mode)
         writer: Any = (
             df.writeStream.queryName(name)
@@ -172,6 +159,7 @@ class Runtime:
             for ended in self._queries.values():
                 if not ended.active:
                     self._forget(ended)
+            self._refuse_shared_path(name, sink)
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
             if self.policy_name in STOCK:
@@ -183,11 +171,15 @@ class Runtime:
         # outside the lock: the other queries go on meanwhile
         try:
             self._begin(query, writer, available_now)
-            query.wait_for_sources(to_seconds(start_timeout))
+            query.wait_for_sources(patience)
         except BaseException:
+            query.told = True
+            if query.begun:
+                query.query.stop()
             with self._lock:
                 self._forget(query)
-                self._queries.pop(name, None)
+                if self._queries.get(name) is query:
+                    del self._queries[name]
             raise
         return query
 
@@ -202,15 +194,22 @@ class Runtime:
             if self._stopped:
                 return
             self._stopping = True
-            queries = list(self._queries.values())
         try:
-            end_all([q for q in queries if q.begun], deadline, to_seconds(timeout))
+            end_all(self._begun(deadline), deadline, to_seconds(timeout))
         finally:
             with self._lock:
                 self._stopped = True
                 self._nudge()
         if self._thread is not None:
             self._thread.join(timeout=10.0)
+
+    def _begun(self, deadline: float) -> list[Query | StockQuery]:
+        """All queries, once those that are being started in other threads have begun."""
+        while True:
+            queries = list(self.queries.values())
+            if all(q.begun for q in queries) or time.monotonic() >= deadline:
+                return [q for q in queries if q.begun]
+            time.sleep(_POLL)
 
     def await_termination(self, timeout: float | str | None = None) -> bool:
         """Wait until every query has ended; False if ``timeout`` came first.
@@ -284,7 +283,8 @@ class Runtime:
 
     def _ended(self, query: Query) -> None:
         with self._lock:
-            self._turns.remove(query.name)
+            if self._queries.get(query.name) is query:
+                self._turns.remove(query.name)
             self._nudge()
 
     # -- the thread that grants turns --------------------------------------------------------
@@ -385,7 +385,11 @@ class Runtime:
             for q in self._queries.values()
             if isinstance(q, Query) and q.name in self._turns
         )
-        policy.observe(now, self._memory.used(state))
+        try:
+            policy.observe(now, self._memory.used(state))
+        except Exception as error:
+            log.warning("memory is not watched, its use cannot be read: %r", error)
+            self._memory = None
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -402,13 +406,29 @@ class Runtime:
         with self._lock:
             if not self._stopping:
                 return
-        query.query.stop()
+        end_all([query], time.monotonic() + _POLL, _POLL)
         raise RuntimeStopped(f"{query.name}: the runtime was stopped while it started")
 
     def _forget(self, query: Query | StockQuery) -> None:
         """A query has ended: its name and its checkpoint are free."""
-        self._turns.remove(query.name)
+        if self._queries.get(query.name) is query:
+            self._turns.remove(query.name)
         query.release()
+        error = None if query.told else query.error()
+        if error is not None:
+            query.told = True
+            log.warning("query %s failed, the others go on: %s", query.name, error)
+
+    def _refuse_shared_path(self, name: str, sink: SinkFunction) -> None:
+        if not isinstance(sink, FileSink):
+            return
+        for other in self._queries.values():
+            written = other.sink.path if isinstance(other.sink, FileSink) else None
+            if other.active and written == sink.path:
+                raise StartError(
+                    f"{name}: path={sink.path!r} is written by query {other.name!r}, and their "
+                    "batches would replace each other; each query needs a path of its own"
+                )
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._stopped:
@@ -430,51 +450,25 @@ def _policy(policy: str | Policy) -> tuple[str, Policy]:
     return type(policy).__name__, policy
 
 
+def _refuse_wrong(df: DataFrame, name: str, sink: SinkFunction, checkpoint: str | Path) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise StartError(f"name={name!r}: a query needs a name that is not empty")
+    if not getattr(df, "isStreaming", False):
+        raise StartError(f"{name}: df is not a streaming DataFrame; make it with spark.readStream")
+    if not callable(sink):
+        raise StartError(
+            f"{name}: sink={sink!r} is not callable; give a function (df, batch_id) "
+            "or taut.sink('parquet', path=...)"
+        )
+    if not checkpoint or not str(checkpoint).strip():
+        raise StartError(
+            f"{name}: checkpoint={checkpoint!r}: a folder is needed, such as 'checkpoints/{name}'"
+        )
+
+
 def _shape(df: DataFrame, given: Window | None, output_mode: str) -> Shape:
     shape = inspect(df)
     if given is not None:
         return replace(shape, window=given, session=False)
     # in the other modes rows come out as they change, not when a window is complete
-    return shape if output_mode == "append" else replace(shape, window=None)
-
-
-def end_all(queries: Sequence[Query | StockQuery], deadline: float, timeout: float) -> None:
-    """Let running batches finish and stop all queries, each in a thread of its own.
-
-    One that raises or never returns does not keep the others from ending: what is not over some
-    seconds after the deadline is named in a warning and left to the process's end.
-    """
-    for query in queries:
-        query.drain()
-    interrupted: list[str] = []
-    failed: dict[str, str] = {}
-
-    def end(query: Query | StockQuery) -> None:
-        try:
-            if not query.end(deadline):
-                interrupted.append(query.name)
-        except Exception as error:
-            failed[query.name] = repr(error)
-
-    threads = {
-        q.name: threading.Thread(target=end, args=(q,), name=f"taut-end-{q.name}", daemon=True)
-        for q in queries
-    }
-    for thread in threads.values():
-        thread.start()
-    for thread in threads.values():
-        thread.join(max(0.0, deadline + _END_BOUND - time.monotonic()))
-    stuck = [name for name, thread in threads.items() if thread.is_alive()]
-    if interrupted:
-        log.warning(
-            "stop(timeout=%s): interrupted in the middle of a batch: %s", timeout, interrupted
-        )
-    if failed:
-        log.warning("stop: could not be stopped: %s", failed)
-    if stuck:
-        log.warning(
-            "stop(timeout=%s): %s still run: their sinks wait for something and cannot be "
-            "interrupted; a restart from their checkpoints runs the batch again",
-            timeout,
-            stuck,
-        )
+    return shape if output_mode.lower() == "append" else replace(shape, window=None)

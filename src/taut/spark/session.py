@@ -234,7 +234,8 @@ def _adopt(spark: SparkSession, master: str, given: dict[str, str]) -> None:
     from pyspark.errors import PySparkException
 
     present = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
-    wanted = {k: v for k, v in defaults(master).items() if k not in present} | given
+    ours = defaults(str(spark.sparkContext.master))
+    wanted = {k: v for k, v in ours.items() if k not in present} | given
     ignored = [] if spark.sparkContext.master == master else [f"master {master!r}"]
     for key, value in wanted.items():
         if present.get(key) == value:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import StartError
+from taut.spark.checkpoint import local_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 SinkFunction = Callable[["DataFrame", int], Any]
 
@@ -97,6 +98,22 @@ class FileSink:
         rows.write.format(self.format).options(**self._options).mode("overwrite").save(folder)
         if count.get["rows"] == 0:
             _delete(df, folder)
+
+
+def refuse_old_results(
+    query: str, sink: SinkFunction, checkpoint: str, spark: SparkSession
+) -> None:
+    """A new checkpoint counts its batches from 0, and would replace what lies at the path."""
+    if not isinstance(sink, FileSink):
+        return
+    out, progress = local_folder(sink.path, spark), local_folder(checkpoint, spark)
+    if out is None or progress is None or any(progress.glob("offsets/*")):
+        return
+    if any(out.glob("batch_id=*")):
+        raise StartError(
+            f"{query}: path={sink.path!r} holds results and checkpoint={checkpoint!r} is new: its "
+            "batches would replace them; give a new path, or the checkpoint they came from"
+        )
 
 
 class FormatSink:

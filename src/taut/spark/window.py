@@ -196,5 +196,7 @@ class WindowLearner:
         for end in self._ends:
             slide = math.gcd(slide, end - first)
         (length,) = self._lengths
+        if slide > length and slide % length:
+            return None
         slide = min(slide, length)
         return Window(length / _MICRO, slide / _MICRO, (first - length) % slide / _MICRO)
