@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BENCH ?= --json .bench/queries.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench soak clean
 
 help:
 	@echo "make setup   make .venv with Taut and its tools"
@@ -14,6 +14,7 @@ help:
 	@echo "make test    lint, then run the tests"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   measure many queries, stock Spark against Taut (options: BENCH=...)"
+	@echo "make soak    a million histories of distributor and lanes (SEEDS=..., FIRST=...)"
 	@echo "make clean   remove everything make has made"
 
 setup: $(READY)
@@ -56,6 +57,12 @@ test: lint
 bench: $(READY)
 	@mkdir -p .bench
 	$(BIN)/taut bench queries $(BENCH)
+
+SEEDS ?= 1000000
+FIRST ?= 0
+
+soak: $(READY)
+	$(BIN)/python -m tests.spark.source.simulated --seeds $(SEEDS) --first $(FIRST)
 
 clean:
 	rm -rf $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -23,15 +23,16 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+def wait_until(condition: Callable[[], object], within: float = 120.0) -> None:
+    """Poll a condition until it holds; fails, telling what was seen last, after a bound."""
+    limit = time.monotonic() + within
+    while not (seen := condition()):
+        if time.monotonic() > limit:
+            pytest.fail(f"not within {within} s: {condition}, last {seen!r}")
+        time.sleep(0.02)  # between two looks at another process; nothing relies on its length
+
+
 @pytest.fixture
 def eventually() -> Eventually:
-    """Poll a condition until it holds; fails, telling what was seen last, after a bound."""
-
-    def wait(condition: Callable[[], object], within: float = 120.0) -> None:
-        limit = time.monotonic() + within
-        while not (seen := condition()):
-            if time.monotonic() > limit:
-                pytest.fail(f"not within {within} s: {condition}, last {seen!r}")
-            time.sleep(0.02)  # between two looks at another process; nothing relies on its length
-
-    return wait
+    """:func:`wait_until`, for a test."""
+    return wait_until

@@ -1,5 +1,7 @@
 """Taut keeps PySpark streams on time."""
 
+from typing import TYPE_CHECKING, Any
+
 from taut.errors import EnvironmentProblem, RuntimeStopped, SloError, StartError, TautError
 from taut.slo import Slo
 from taut.spark.query import Query, Status
@@ -8,11 +10,17 @@ from taut.spark.session import session
 from taut.spark.sinks import sink
 from taut.spark.window import Window
 
+if TYPE_CHECKING:
+    from taut.spark.source.logs.memory import MemoryLog
+    from taut.spark.source.read import Read, read, register
+
 __version__ = "0.1.0"
 
 __all__ = [
     "EnvironmentProblem",
+    "MemoryLog",
     "Query",
+    "Read",
     "Runtime",
     "RuntimeStopped",
     "Slo",
@@ -22,6 +30,24 @@ __all__ = [
     "TautError",
     "Window",
     "__version__",
+    "read",
+    "register",
     "session",
     "sink",
 ]
+
+_LATER = {
+    "MemoryLog": "taut.spark.source.logs.memory",
+    "Read": "taut.spark.source.read",
+    "read": "taut.spark.source.read",
+    "register": "taut.spark.source.read",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The source needs pyarrow, which takes long to import: only for those who use it."""
+    from importlib import import_module
+
+    if name not in _LATER:
+        raise AttributeError(f"module 'taut' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.cluster import CONF
 
 import taut
 from taut.workloads.generator import Load
@@ -85,18 +86,7 @@ def live(spark: SparkSession, folder: Path) -> dict[str, object]:
 
 
 def main(master: str, folder: Path) -> None:
-    spark = taut.session(
-        master=master,
-        conf={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "1g",
-            "spark.executor.cores": "1",
-            "spark.ui.enabled": "false",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "2",
-        },
-    )
+    spark = taut.session(master=master, conf=CONF)
     found = {
         "stock": bounded(spark, folder, "spark-default"),
         "taut": bounded(spark, folder, "least-slack"),

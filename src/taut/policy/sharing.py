@@ -1,0 +1,291 @@
+"""Who takes which rows: the ways in which lanes share a batch.
+
+A batch is a set of ranges of a log. A lane asks for its next chunk; the answer comes from its own
+share (fixed ranges, what Spark does), from a queue that the lanes of an executor have in common,
+or from one queue for all. Chunks have a fixed size, or a guided one: large while much is left,
+small towards the end, so that lanes finish together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets [start, end) of one partition of a log."""
+
+    partition: str
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise ValueError(f"range [{self.start}, {self.end}) of {self.partition!r} is empty")
+
+    @property
+    def size(self) -> int:
+        """Offsets in it."""
+        return self.end - self.start
+
+    def cut(self, size: int) -> tuple[Range, Range | None]:
+        """Its first ``size`` offsets, and what is left."""
+        if size >= self.size:
+            return self, None
+        middle = self.start + size
+        return (
+            Range(self.partition, self.start, middle),
+            Range(self.partition, middle, self.end),
+        )
+
+
+class Chunking(Protocol):
+    """How large the next chunk is."""
+
+    def size(self, left: int, lanes: int) -> int:
+        """Offsets of a chunk when ``left`` are not handed out and so many lanes take them."""
+        ...
+
+    def observe(self, size: int, seconds: float) -> None:
+        """A lane took so long for a chunk."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSize:
+    """Every chunk has the same size."""
+
+    offsets: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.offsets < 1:
+            raise ValueError(f"chunk size {self.offsets}: at least 1 is needed")
+
+    def size(self, left: int, lanes: int) -> int:
+        """Always the same."""
+        return self.offsets
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class Guided:
+    """Large chunks first, smaller ones towards the end: a share of what is left for each lane.
+
+    Never so small that all lanes together would ask more often than ``claims_per_second``: the
+    bound comes from how fast lanes have worked so far. Until that is known chunks stay small,
+    because a first chunk that is too large cannot be taken back.
+    """
+
+    def __init__(
+        self,
+        smallest: int = 16,
+        largest: int = 10_000,
+        share: float = 0.25,
+        claims_per_second: float = 4_000.0,
+    ) -> None:
+        if not 1 <= smallest <= largest:
+            raise ValueError(f"chunks of {smallest} to {largest}: 1 <= smallest <= largest")
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"share={share}: above 0, at most 1")
+        if not claims_per_second > 0.0:
+            raise ValueError(f"claims_per_second={claims_per_second}: must be above 0")
+        self.smallest = smallest
+        self.largest = largest
+        self.share = share
+        self.claims_per_second = claims_per_second
+        self._per_second: float | None = None
+
+    def size(self, left: int, lanes: int) -> int:
+        """A share of what is left for each lane, within the bounds."""
+        guided = int(left * self.share / max(1, lanes))
+        most = self.largest if self._per_second is not None else 4 * self.smallest
+        return max(self._floor(lanes), min(most, guided))
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Learn how many offsets a second a lane works through."""
+        if seconds <= 0.0:
+            return
+        seen = size / seconds
+        self._per_second = seen if self._per_second is None else 0.8 * self._per_second + 0.2 * seen
+
+    def _floor(self, lanes: int) -> int:
+        per_lane = self.claims_per_second / max(1, lanes)
+        bound = 0.0 if self._per_second is None else self._per_second / per_lane
+        return min(self.largest, max(self.smallest, int(bound)))
+
+
+class Sharing(Protocol):
+    """Which lane takes which part of what is there."""
+
+    lingers: bool
+    """Whether a lane with nothing to take waits for the others, to take over what they lose.
+
+    Only where every lane may take everything: else it could wait for a task that waits for it.
+    """
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """More to take."""
+        ...
+
+    def join(self, lane: int, executor: str) -> None:
+        """A lane runs, on an executor."""
+        ...
+
+    def take(self, lane: int) -> Range | None:
+        """The lane's next chunk; None when there is none for it."""
+        ...
+
+    def may_take_over(self, lane: int, of: int) -> bool:
+        """Whether a lane may do what another one left open."""
+        ...
+
+    @property
+    def left(self) -> int:
+        """Offsets not handed out yet."""
+        ...
+
+
+class SharedQueue:
+    """One queue for all lanes: who is fast takes more."""
+
+    lingers = True
+
+    def __init__(self, lanes: int, chunking: Chunking) -> None:
+        self.lanes = lanes
+        self._chunking = chunking
+        self._queue = _Queue()
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """More to take."""
+        self._queue.extend(ranges)
+
+    def join(self, lane: int, executor: str) -> None:
+        """All lanes are alike."""
+
+    def take(self, lane: int) -> Range | None:
+        """The front of the queue."""
+        return self._queue.cut(self._chunking.size(self.left, self.lanes))
+
+    def may_take_over(self, lane: int, of: int) -> bool:
+        """Anyone may."""
+        return True
+
+    @property
+    def left(self) -> int:
+        """Offsets not handed out yet."""
+        return self._queue.size
+
+
+class FixedRanges:
+    """Every lane has its own share from the start, as Spark's tasks do."""
+
+    lingers = False
+
+    def __init__(self, lanes: int, chunking: Chunking) -> None:
+        self.lanes = lanes
+        self._chunking = chunking
+        self._queues = [_Queue() for _ in range(lanes)]
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """Shares of equal size, in the order of the ranges."""
+        for queue, share in zip(self._queues, split(ranges, self.lanes), strict=True):
+            queue.extend(share)
+
+    def join(self, lane: int, executor: str) -> None:
+        """A lane's share does not depend on where it runs."""
+
+    def take(self, lane: int) -> Range | None:
+        """The front of its own share."""
+        queue = self._queues[lane]
+        return queue.cut(self._chunking.size(queue.size, 1))
+
+    def may_take_over(self, lane: int, of: int) -> bool:
+        """Only a lane itself, when it is tried again."""
+        return lane == of
+
+    @property
+    def left(self) -> int:
+        """Offsets not handed out yet."""
+        return sum(q.size for q in self._queues)
+
+
+class SharedByExecutor(FixedRanges):
+    """The lanes of an executor put their shares together.
+
+    A lane does not linger: the shares of another executor are not for it to take, and the tasks
+    that are to take them may be waiting for its place.
+    """
+
+    def __init__(self, lanes: int, chunking: Chunking) -> None:
+        super().__init__(lanes, chunking)
+        self._executor: dict[int, str] = {}
+
+    def join(self, lane: int, executor: str) -> None:
+        """A lane that is tried again elsewhere takes its share along."""
+        self._executor[lane] = executor
+
+    def take(self, lane: int) -> Range | None:
+        """From the largest share among the lanes on its executor."""
+        here = self._executor.get(lane)
+        mates = [n for n, at in self._executor.items() if at == here] or [lane]
+        largest = max(mates, key=lambda n: (self._queues[n].size, -n))
+        left = sum(self._queues[n].size for n in mates)
+        return self._queues[largest].cut(self._chunking.size(left, len(mates)))
+
+    def may_take_over(self, lane: int, of: int) -> bool:
+        """Anyone may: an executor that is lost has no mates left."""
+        return True
+
+
+SHARINGS: dict[str, Callable[[int, Chunking], Sharing]] = {
+    "fixed": FixedRanges,
+    "shared": SharedQueue,
+    "executor": SharedByExecutor,
+}
+"""The ways of sharing by name."""
+
+
+def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
+    """The same offsets in ``parts`` shares whose sizes differ by one at most, in order.
+
+    >>> split([Range("0", 0, 3), Range("1", 0, 2)], 2)  # doctest: +NORMALIZE_WHITESPACE
+    [[Range(partition='0', start=0, end=3)], [Range(partition='1', start=0, end=2)]]
+    """
+    total = sum(r.size for r in ranges)
+    shares: list[list[Range]] = [[] for _ in range(parts)]
+    rest = deque(ranges)
+    for i, share in enumerate(shares):
+        wanted = total * (i + 1) // parts - total * i // parts
+        while wanted > 0:
+            first, left = rest.popleft().cut(wanted)
+            share.append(first)
+            wanted -= first.size
+            if left is not None:
+                rest.appendleft(left)
+    return shares
+
+
+class _Queue:
+    """Ranges in order, with their size at hand."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[Range] = deque()
+        self.size = 0
+
+    def extend(self, ranges: Sequence[Range]) -> None:
+        self._ranges.extend(ranges)
+        self.size += sum(r.size for r in ranges)
+
+    def cut(self, size: int) -> Range | None:
+        """The first offsets, out of one range."""
+        if not self._ranges:
+            return None
+        first, left = self._ranges.popleft().cut(size)
+        if left is not None:
+            self._ranges.appendleft(left)
+        self.size -= first.size
+        return first

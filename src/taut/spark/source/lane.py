@@ -1,0 +1,174 @@
+"""A lane: a Spark task that takes chunks from the distributor until its batch has none left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from taut.spark.source.frames import Client
+from taut.spark.source.protocol import (
+    Ask,
+    Beat,
+    Chunk,
+    Emit,
+    LaneRefused,
+    Pause,
+    Refused,
+    Reply,
+    Request,
+    Work,
+    lane,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from taut.spark.source.logs.base import Log
+    from taut.spark.source.operators import Chain
+
+_TRIES = 6
+_ROWS_AT_ONCE = 10_000
+"""Rows that are handed to Spark together."""
+_REPLY = msgspec.msgpack.Decoder(Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a batch is dealt out, and how often a lane must be heard there."""
+
+    address: tuple[str, int]
+    token: str
+    batch: str
+    beat: float = 1.0
+
+
+class Connection:
+    """Asks the distributor; opens a new connection and asks again when one breaks."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._client: Client | None = None
+
+    def ask(self, message: Request) -> Reply:
+        """The reply to a message; a message may reach the distributor more than once."""
+        tries = _TRIES
+        for tried in range(tries):
+            try:
+                if self._client is None:
+                    self._client = Client(self._place.address, self._place.token)
+                reply: Reply = self._client.ask(message, _REPLY.decode)
+            except OSError as error:
+                self.close()
+                if tried == tries - 1:
+                    host, port = self._place.address
+                    raise ConnectionError(
+                        f"the distributor at {host}:{port} does not answer: {error}; its query has "
+                        "ended, or executors cannot reach the driver's machine (option host)"
+                    ) from error
+                time.sleep(0.05 * 2**tried)
+            else:
+                return reply
+        raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        """Close it; again is harmless."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def executor_name() -> str:
+    """The same for all tasks of one executor: their Python workers have one parent."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
+def run_lane(
+    place: Place,
+    number: int,
+    attempt: int,
+    log: Log,
+    chain: Chain,
+    rows_at_once: int = _ROWS_AT_ONCE,
+) -> Iterator[pa.RecordBatch]:
+    """Take chunks, run the operators over them and hand on the rows that count."""
+    script = lane(place.batch, number, attempt, executor_name())
+    connection = Connection(place)
+    rows: pa.RecordBatch | None = None
+    kept: list[pa.RecordBatch] = []
+    count = 0
+    given: Reply | float | None = None
+    with _beating(place, number, attempt):
+        try:
+            while True:
+                try:
+                    action = next(script) if given is None else script.send(given)
+                except StopIteration:
+                    break
+                given = 0.0
+                match action:
+                    case Ask(message):
+                        given = connection.ask(message)
+                    case Work(chunk):
+                        begun = time.perf_counter()
+                        rows = work(chunk, log, chain)
+                        given = time.perf_counter() - begun
+                    case Emit():
+                        assert rows is not None
+                        if rows.num_rows:
+                            if chain.sink is not None:
+                                chain.sink(rows)
+                            kept.append(rows)
+                            count += rows.num_rows
+                        if count >= rows_at_once:
+                            yield _together(kept)
+                            kept, count = [], 0
+                    case Pause(seconds):
+                        time.sleep(seconds)
+            if kept:
+                yield _together(kept)
+        except LaneRefused as error:
+            raise RuntimeError(f"lane {number} of batch {place.batch}: {error}") from None
+        finally:
+            connection.close()
+            log.close()
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch for Spark: many small ones cost it more than their rows do."""
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def work(chunk: Chunk, log: Log, chain: Chain) -> pa.RecordBatch:
+    """The rows of a chunk after all operators."""
+    return chain.run(log.read(chunk.partition, chunk.start, chunk.end))
+
+
+@contextlib.contextmanager
+def _beating(place: Place, number: int, attempt: int) -> Iterator[None]:
+    """Tell the distributor all the while that the lane lives, however long a chunk takes."""
+    over = threading.Event()
+
+    def beat() -> None:
+        connection = Connection(place)
+        with contextlib.suppress(OSError):
+            while not over.wait(place.beat):
+                if isinstance(connection.ask(Beat(place.batch, number, attempt)), Refused):
+                    break
+        connection.close()
+
+    thread = threading.Thread(target=beat, name=f"taut-beat-{number}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()

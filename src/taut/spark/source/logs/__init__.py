@@ -1,0 +1,38 @@
+"""Logs that a Taut source reads: in memory, files of a folder, a schedule, Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from taut.spark.source.logs.base import Log, LogError
+
+KINDS = ("memory", "files", "schedule", "kafka")
+
+
+def open_log(options: Mapping[str, str]) -> Log:
+    """The log that the options of a Spark data source name.
+
+    Parameters
+    ----------
+    options
+        ``log`` is one of :data:`KINDS`; the others are those that the log's ``options()`` gives.
+        The case of a key does not matter: Spark forgets it.
+
+    Raises
+    ------
+    LogError
+        When an option is missing or wrong.
+
+    Examples
+    --------
+    >>> open_log({"log": "schedule", "start": "0", "rate": "1000", "total": "5"}).latest()
+    {'0': 5}
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    kind = given.get("log")
+    if kind not in KINDS:
+        raise LogError(f"option log={kind!r}: must be one of {', '.join(KINDS)}")
+    # one kind is used and each brings its own libraries
+    log: Log = import_module(f"{__name__}.{kind}").from_options(given)
+    return log

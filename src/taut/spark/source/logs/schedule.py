@@ -1,0 +1,210 @@
+"""A log whose rows are computed from their number: a load that costs no I/O and never differs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from taut.spark.source.logs.base import DataLost, Log, LogError, Offsets
+from taut.spark.source.logs.options import number
+from taut.spark.source.logs.rows import (
+    MICRO,
+    Numbers,
+    assemble,
+    check_range,
+    complete,
+    micros,
+    nothing,
+)
+
+_OWN = pa.schema(
+    [pa.field("n", pa.int64(), nullable=False), pa.field("value", pa.string(), nullable=False)]
+)
+_SCHEMA = complete(_OWN)
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz012345", dtype=np.uint8)
+_MOST_BYTES = 2**31 - 1  # of text in one Arrow array
+
+
+@dataclass(frozen=True)
+class ScheduleLog(Log):
+    """Row ``n`` arrives at ``start + n / rate``, to the microsecond the same in every process.
+
+    It lies in partition ``n % partitions`` at offset ``n // partitions`` and has the columns ``n``
+    and ``value``. Its rows can be read before they have arrived: the clock decides only what
+    :meth:`latest` says, so a range that was planned reads the same under any clock.
+
+    Parameters
+    ----------
+    start
+        When row 0 arrives, epoch seconds.
+    rate
+        Rows a second, taken as the decimal number that it prints as.
+    partitions
+        Partitions, named "0", "1" and so on.
+    total
+        Stop after so many rows.
+    payload
+        Characters of ``value``; they follow from ``n``.
+    clock, sleep
+        For tests. A log is pickled with them, so they are functions of a module.
+
+    Examples
+    --------
+    >>> log = ScheduleLog(start=0, rate=2, partitions=2, total=5)
+    >>> log.latest(), log.at(1.0)
+    ({'0': 3, '1': 2}, {'0': 1, '1': 1})
+    >>> log.read("0", 1, 3).column("n").to_pylist()
+    [2, 4]
+    """
+
+    start: float
+    rate: float
+    partitions: int = 1
+    total: int | None = None
+    payload: int = 0
+    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
+
+    timed = True
+
+    def __post_init__(self) -> None:
+        micros(self.start)
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise LogError(f"rate={self.rate}: must be more than 0 rows a second, such as 1000")
+        if self.partitions < 1:
+            raise LogError(f"partitions={self.partitions}: must be 1 or more")
+        if self.total is not None and self.total < 0:
+            raise LogError(f"total={self.total}: must be 0 rows or more")
+        if self.payload < 0:
+            raise LogError(f"payload={self.payload}: must be 0 characters or more")
+
+    def schema(self) -> pa.Schema:
+        return _SCHEMA
+
+    def earliest(self) -> Offsets:
+        return self._offsets(0)
+
+    def latest(self) -> Offsets:
+        return self._offsets(self._rows_by(micros(self.clock())))
+
+    def at(self, when: float) -> Offsets:
+        """As of any log; a time to come is answered as well, and holds when it has come."""
+        return self._offsets(self._rows_by(micros(when) - 1))
+
+    def read(self, partition: str, start: int, end: int) -> pa.RecordBatch:
+        check_range(partition, start, end)
+        lane = self._lane(partition)
+        if start == end:
+            return nothing(_SCHEMA)
+        if self.total is not None and end > (most := self._offsets(self.total)[partition]):
+            raise DataLost(
+                f"partition {partition!r}, range [{start}, {end}): ends at {most} by "
+                f"total={self.total}; was total larger before?"
+            )
+        first, count = start * self.partitions + lane, end - start
+        offsets = np.arange(start, end, dtype=np.int64)
+        numbers = offsets * self.partitions + lane
+        own = [pa.array(numbers), self._values(numbers)]
+        return assemble(_SCHEMA, own, self._arrivals(first, count), partition, offsets)
+
+    def wait(self, known: Offsets, timeout: float) -> Offsets:
+        """The latest offsets, once a row after ``known`` has arrived or ``timeout`` has passed."""
+        seen = {name: known.get(name, 0) for name in self.earliest()}
+        next_row = min(at * self.partitions + int(name) for name, at in seen.items())
+        over = self.total is not None and next_row >= self.total
+        while timeout > 0:
+            ahead = self._arrival(next_row) - micros(self.clock())
+            if ahead <= 0 and not over:
+                break
+            pause = timeout if over else min(timeout, ahead / MICRO)
+            self.sleep(pause)
+            timeout -= pause
+        return self.latest()
+
+    def options(self) -> dict[str, str]:
+        """What makes this log again, as options of a data source."""
+        given = {"log": "schedule", "start": str(self.start), "rate": str(self.rate)}
+        given |= {"partitions": str(self.partitions), "payload": str(self.payload)}
+        return given if self.total is None else given | {"total": str(self.total)}
+
+    @cached_property
+    def _ratio(self) -> tuple[int, int]:
+        """Microseconds a row, exactly, as a fraction."""
+        return (MICRO / Fraction(str(self.rate))).as_integer_ratio()
+
+    def _arrival(self, n: int) -> int:
+        up, down = self._ratio
+        return micros(self.start) + n * up // down
+
+    def _rows_by(self, now_us: int) -> int:
+        elapsed = now_us - micros(self.start)
+        if elapsed < 0:
+            return 0
+        up, down = self._ratio
+        rows = -(-(elapsed + 1) * down // up)
+        return rows if self.total is None else min(rows, self.total)
+
+    def _arrivals(self, first: int, count: int) -> Numbers:
+        """When rows ``first``, ``first + partitions``, ... arrive.
+
+        Whole microseconds and what is left over are kept apart, so that numpy's 64 bits do.
+        """
+        up, down = self._ratio
+        whole, rest = divmod(first * up, down)
+        step, left = divmod(self.partitions * up, down)
+        index = np.arange(count, dtype=np.int64)
+        if down + count * left < 2**63:
+            carried = (rest + index * left) // down
+        else:
+            carried = np.array([(rest + i * left) // down for i in range(count)], dtype=np.int64)
+        arrivals: Numbers = micros(self.start) + whole + index * step + carried
+        return arrivals
+
+    def _values(self, numbers: Numbers) -> pa.Array:
+        rows, size = len(numbers), self.payload
+        if size == 0:
+            return pa.repeat(pa.scalar(""), rows)
+        if rows * size > _MOST_BYTES:
+            raise LogError(
+                f"{rows} rows of payload={size}: more than {_MOST_BYTES} bytes; read fewer at once"
+            )
+        words = np.arange(-(-size // 8), dtype=np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = numbers.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15) + words
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(29)
+        letters = _LETTERS[mixed.astype("<u8").view(np.uint8).reshape(rows, -1)[:, :size] & 31]
+        ends = np.arange(rows + 1, dtype=np.int32) * np.int32(size)
+        return pa.StringArray.from_buffers(
+            rows, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(letters))
+        )
+
+    def _offsets(self, rows: int) -> dict[str, int]:
+        """Where each partition ends when the log has so many rows."""
+        return {
+            str(lane): (rows + self.partitions - 1 - lane) // self.partitions
+            for lane in range(self.partitions)
+        }
+
+    def _lane(self, partition: str) -> int:
+        if partition not in self.earliest():
+            last = self.partitions - 1
+            raise LogError(f'partition {partition!r}: must be one of "0" to "{last}"')
+        return int(partition)
+
+
+def from_options(options: Mapping[str, str]) -> ScheduleLog:
+    """The log of ``start``, ``rate``, ``partitions``, ``total`` and ``payload``."""
+    return ScheduleLog(
+        number(options, "start", float, "1790000000.0"),
+        number(options, "rate", float, "1000"),
+        number({"partitions": "1", **options}, "partitions", int, "1"),
+        number(options, "total", int, "1000") if "total" in options else None,
+        number({"payload": "0", **options}, "payload", int, "100"),
+    )

@@ -1,0 +1,120 @@
+"""The options of a Taut source, read from the text that Spark carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from taut.duration import seconds
+from taut.errors import StartError
+from taut.policy.admission import Limits
+from taut.policy.sharing import SHARINGS, Chunking, FixedSize, Guided
+
+_STARTS = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How a Taut source takes rows from its log.
+
+    ``start`` is ``"earliest"``, ``"latest"`` or offsets by partition.
+    """
+
+    lanes: int = 2
+    sharing: str = "shared"
+    chunk: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    start: str | Mapping[str, int] = "latest"
+    fail_on_data_loss: bool = True
+    host: str = "127.0.0.1"
+    beat: float = 1.0
+    silence: float = 5.0
+    timing: str = "batch"
+    horizon: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.lanes < 1:
+            raise StartError(f"lanes={self.lanes}: at least 1 is needed")
+        if self.sharing not in SHARINGS:
+            raise StartError(
+                f"sharing={self.sharing!r} is not known; one of: {', '.join(SHARINGS)}"
+            )
+        if self.timing not in ("batch", "resident"):
+            raise StartError(f"timing={self.timing!r}: must be batch or resident")
+        if self.horizon is not None and not self.horizon >= 1.0:
+            raise StartError(f"horizon={self.horizon} s: at least 1 s is needed")
+        if self.timing == "resident" and not isinstance(self.start, str):
+            raise StartError(
+                "timing='resident' starts at a time: startingOffsets must be earliest or latest"
+            )
+        if not 0.0 < self.beat < self.silence:
+            raise StartError(
+                f"beat={self.beat} s, silence={self.silence} s: a lane must be able to "
+                "miss a beat, so 0 < beat < silence"
+            )
+
+    def chunking(self) -> Chunking:
+        """How large chunks are; resident lanes take what there is, down to a single row."""
+        if self.chunk is not None:
+            return FixedSize(self.chunk)
+        return Guided() if self.timing == "batch" else Guided(1, 1_000, share=1.0)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """From the options of a data source; Spark hands their names over in lower case.
+
+        >>> SourceOptions.parse({"lanes": "4", "maxoffsetspertrigger": "100"}).limits.most
+        100
+        """
+        options = {k.lower(): v for k, v in given.items()}
+        chunk = options.get("chunk", "guided")
+        most = options.get("maxoffsetspertrigger")
+        horizon = options.get("horizon", "auto")
+        try:
+            limits = Limits(
+                None if most is None else _whole("maxOffsetsPerTrigger", most),
+                _whole("minOffsetsPerTrigger", options.get("minoffsetspertrigger", "0")),
+                seconds(options.get("maxtriggerdelay", "15 min")),
+            )
+        except ValueError as error:
+            raise StartError(str(error)) from error
+        return cls(
+            lanes=_whole("lanes", options.get("lanes", "2")),
+            sharing=options.get("sharing", "shared"),
+            chunk=None if chunk == "guided" else _whole("chunk", chunk),
+            limits=limits,
+            start=_start(options.get("startingoffsets", "latest")),
+            fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
+            host=options.get("host", "127.0.0.1"),
+            beat=seconds(options.get("beat", "1 s")),
+            silence=seconds(options.get("silence", "5 s")),
+            timing=options.get("timing", "batch"),
+            horizon=None if horizon == "auto" else seconds(horizon),
+        )
+
+
+def _whole(name: str, given: str) -> int:
+    try:
+        return int(given)
+    except ValueError:
+        raise StartError(f"option {name}={given!r}: a whole number is needed") from None
+
+
+def _truth(name: str, given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise StartError(f"option {name}={given!r}: true or false is needed")
+    return given.lower() == "true"
+
+
+def _start(given: str) -> str | dict[str, int]:
+    if given in _STARTS:
+        return given
+    try:
+        found = json.loads(given)
+        return {str(p): int(offset) for p, offset in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise StartError(
+            f"option startingOffsets={given!r}: earliest, latest, or offsets by partition "
+            """such as '{"0": 23, "1": -2}' (-2 is earliest, -1 latest)"""
+        ) from None

@@ -1,0 +1,134 @@
+"""``taut.read``: a stream from a log, with operators that run in the lanes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from taut.errors import StartError
+from taut.spark.source.logs import KINDS
+from taut.spark.source.operators import Chain, OperatorError
+from taut.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_registered: WeakSet[SparkSession] = WeakSet()
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.readStream.format("taut")`` known to a session.
+
+    Raises
+    ------
+    StartError
+        When ``spark.speculation`` is on: a lane's chunks belong to one attempt at a time.
+    """
+    from taut.spark.source.reader import TautSource
+
+    conf = spark.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true":
+        raise StartError(
+            "spark.speculation=true: a Taut source hands its chunks to fast lanes by itself, and "
+            "two copies of a lane would take them from each other; set spark.speculation=false"
+        )
+    if spark not in _registered:
+        spark.dataSource.register(TautSource)
+        _registered.add(spark)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A stream that is being put together; :meth:`load` makes the DataFrame."""
+
+    spark: SparkSession
+    options: Mapping[str, str]
+    chain: Chain = field(default_factory=Chain)
+
+    def map(self, function: Any, schema: Any = None, **how: Any) -> Self:
+        """Replace each row by what ``function`` gives for it."""
+        return replace(self, chain=self.chain.map(function, schema, **how))
+
+    def flat_map(self, function: Any, schema: Any = None, **how: Any) -> Self:
+        """Replace each row by any number of rows."""
+        return replace(self, chain=self.chain.flat_map(function, schema, **how))
+
+    def filter(self, function: Any, **how: Any) -> Self:
+        """Keep the rows for which ``function`` gives a true value."""
+        return replace(self, chain=self.chain.filter(function, **how))
+
+    def to(self, sink: Any) -> Self:
+        """Give the rows of each chunk to ``sink(batch)`` in the lane, as soon as they count.
+
+        The rows go on to Spark as well. A task that is tried again gives its rows again.
+        """
+        return replace(self, chain=self.chain.to(sink))
+
+    def load(self) -> DataFrame:
+        """The stream as a DataFrame."""
+        options = dict(self.options)
+        if self.chain:
+            try:
+                packed = self.chain.dumps()
+            except OperatorError as error:
+                raise StartError(str(error)) from error
+            options["operators"] = base64.b64encode(packed).decode()
+        return self.spark.readStream.format("taut").options(**options).load()
+
+
+def read(spark: SparkSession, log: Any, **options: Any) -> Read:
+    """A stream from a log whose rows are dealt out to lanes while a batch runs.
+
+    Parameters
+    ----------
+    spark
+        A classic SparkSession without speculation.
+    log
+        A :class:`taut.MemoryLog`, or a name (``"files"``, ``"kafka"``, ``"schedule"``) whose
+        settings are given as options, such as ``path=``.
+    lanes
+        Tasks a batch; by default as many as Spark runs at a time.
+    sharing
+        ``"shared"`` (one queue for all lanes), ``"executor"`` (one for each executor) or
+        ``"fixed"`` (ranges cut beforehand, as Spark does).
+    chunk
+        Offsets a chunk, or ``"guided"``: large first, smaller towards the end of the batch.
+    timing, horizon
+        ``"batch"``: what has arrived. ``"resident"``: lanes take rows as they arrive, for
+        ``horizon`` (by default so long that the pause between two batches stays out of the p99).
+    startingOffsets, maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, failOnDataLoss
+        As in Spark's Kafka source.
+
+    Examples
+    --------
+    >>> words = (                                                       # doctest: +SKIP
+    ...     taut.read(spark, "files", path="in", format="text", startingOffsets="earliest")
+    ...     .flat_map(lambda line: line.split(), column="value")
+    ...     .load()
+    ... )
+    """
+    register(spark)
+    given = {k: _text(v) for k, v in options.items()}
+    if isinstance(log, str) and log not in KINDS:
+        raise StartError(f"log={log!r} is not known; one of: {', '.join(KINDS)}, or a MemoryLog")
+    made = {"log": log} if isinstance(log, str) else log.options()
+    given = {
+        "lanes": str(spark.sparkContext.defaultParallelism),
+        "host": _host(spark),
+    } | made | given  # fmt: skip
+    SourceOptions.parse(given)
+    return Read(spark, given)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _host(spark: SparkSession) -> str:
+    """Where executors find the driver: loopback when they run inside of it."""
+    if str(spark.sparkContext.master).startswith("local"):
+        return "127.0.0.1"
+    return spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"

@@ -1,0 +1,272 @@
+"""Spark's side of the source: offsets, batches and lanes.
+
+The reader lives in Spark's source process for as long as the query runs, and with it the
+distributor's server. It is pickled to the executors, where only :meth:`TautReader.read` runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+
+from taut.policy.admission import admit
+from taut.policy.sharing import SHARINGS, Range
+from taut.spark.source.distributor import Batch
+from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.logs import open_log
+from taut.spark.source.logs.base import DataLost, Log, LogError
+from taut.spark.source.operators import Chain
+from taut.spark.source.options import SourceOptions
+from taut.spark.source.resident import UNTIL, Feeder, Pauses, offset, until
+from taut.spark.source.server import Server
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("taut")
+
+FORMAT = "taut"
+_EARLIEST, _LATEST = -2, -1
+_RECENT = 30.0
+"""Seconds after its end within which a batch is followed by the next, not by a restart."""
+_POLL = 0.01
+_LONGEST_WAIT = 0.1
+"""Spark asks an idle source again after 10 ms; waiting here instead costs it nothing."""
+
+
+class TautSource(DataSource):
+    """``spark.readStream.format("taut")``; see :func:`taut.read` for its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        options = _lower(self.options)
+        return from_arrow_schema(_chain(options).schema(open_log(options).schema()))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        options = _lower(self.options)
+        how = SourceOptions.parse(options)
+        reader = ResidentReader if how.timing == "resident" else TautReader
+        return reader(open_log(options), _chain(options), how)
+
+
+@dataclass(frozen=True)
+class Lane(InputPartition):
+    """One lane of a batch."""
+
+    number: int
+    place: Place
+
+
+class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches over a log and has its lanes take them apart."""
+
+    def __init__(self, source: Log, chain: Chain, options: SourceOptions) -> None:
+        self._log = source
+        self._chain = chain
+        self._options = options
+        self._bound: dict[str, int] | None = None
+        self._server: Server | None = None
+        self._last_batch = time.monotonic()
+        self._planned: list[tuple[dict[str, int], str]] = []
+        self._batches = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_server": None, "_planned": []}
+
+    # -- in the source process ---------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, int]:
+        return dict(self._resolve(self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._bound = dict(self._log.latest())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        begun = time.monotonic()
+        start = self._known(start)
+        while True:
+            latest = self._log.latest() if self._bound is None else self._bound
+            now = time.monotonic()
+            end = admit(start, latest, self._options.limits, now - self._last_batch)
+            if end != start or self._bound is not None or now - begun >= _LONGEST_WAIT:
+                return end
+            time.sleep(_POLL)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        start = self._known(start)
+        ranges = [
+            Range(partition, start.get(partition, 0), upto)
+            for partition, upto in sorted(end.items())
+            if upto > start.get(partition, 0)
+        ]
+        self._last_batch = time.monotonic()
+        if not ranges:
+            return []
+        key, batch = self._open(end, wait=0.02)
+        batch.add(ranges)
+        batch.close()
+        return self._lanes(key, batch)
+
+    def commit(self, end: dict[str, int]) -> None:
+        if self._server is None:
+            return
+        # batches are committed in their order: what was planned before this one is over too
+        ends = [planned for planned, _ in self._planned]
+        if end not in ends:
+            return
+        upto = len(ends) - ends[::-1].index(end)
+        over, self._planned = self._planned[:upto], self._planned[upto:]
+        keys = [key for _, key in over]
+        self._server.do(lambda distributor: distributor.forget(*keys))
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._log.close()
+
+    # -- in an executor -------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        assert isinstance(partition, Lane)
+        context = TaskContext.get()
+        assert context is not None
+        attempt = context.taskAttemptId()
+        return run_lane(partition.place, partition.number, attempt, self._log, self._chain)
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def _serving(self) -> Server:
+        if self._server is None:
+            self._server = Server(self._options.host)
+        return self._server
+
+    def _open(self, end: dict[str, int], wait: float) -> tuple[str, Batch]:
+        """A new batch, not yet known to the distributor."""
+        self._batches += 1
+        key = f"{self._batches}"
+        self._planned.append((dict(end), key))
+        chunking = self._options.chunking()
+        sharing = SHARINGS[self._options.sharing](self._options.lanes, chunking)
+        return key, Batch(sharing, chunking, silence=self._options.silence, wait=wait)
+
+    def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
+        """Let lanes ask for the batch."""
+        server = self._serving()
+        server.do(lambda distributor: distributor.open(key, batch))
+        place = Place(server.address, server.token, key, self._options.beat)
+        return [Lane(number, place) for number in range(self._options.lanes)]
+
+    def _resolve(self, start: str | Mapping[str, int]) -> Mapping[str, int]:
+        if start == "earliest":
+            return self._log.earliest()
+        latest = self._log.latest()
+        if isinstance(start, str):
+            return latest
+        earliest = self._log.earliest()
+        unknown = sorted(set(start) - set(latest))
+        if unknown:
+            raise ValueError(
+                f"startingOffsets names partitions {unknown}; the log has {sorted(latest)}"
+            )
+        marks = {_EARLIEST: earliest, _LATEST: latest}
+        return {
+            p: marks[start[p]][p] if start.get(p, _LATEST) in marks and p in start
+            else start.get(p, latest[p])
+            for p in latest
+        }  # fmt: skip
+
+    def _known(self, start: Mapping[str, int]) -> dict[str, int]:
+        """Where to go on in each partition: one that is new from its beginning."""
+        earliest = self._log.earliest()
+        lost = {p: n for p, n in start.items() if p not in earliest or n < earliest[p]}
+        if lost:
+            told = f"offsets {lost} are no longer in the log, which begins at {dict(earliest)}"
+            if self._options.fail_on_data_loss:
+                raise DataLost(f"{told}; failOnDataLoss=false goes on with what is there")
+            log.warning("%s: rows are lost", told)
+        # a partition that is gone keeps its offset, so that it cannot be read a second time
+        return dict(start) | {p: max(n, start.get(p, n)) for p, n in earliest.items()}
+
+
+class ResidentReader(TautReader):
+    """Plans batches that end at a time in the near future; see :mod:`.resident`."""
+
+    def __init__(self, source: Log, chain: Chain, options: SourceOptions) -> None:
+        if not source.timed:
+            raise LogError(
+                f"timing='resident' needs a log that keeps the time of arrival, such as a "
+                f"MemoryLog; {type(source).__name__} does not"
+            )
+        super().__init__(source, chain, options)
+        self._pauses = Pauses()
+        self._feeder: Feeder | None = None
+        self._open_batch: Batch | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_feeder": None, "_open_batch": None}
+
+    def initialOffset(self) -> dict[str, int]:
+        return offset(0.0 if self._options.start == "earliest" else time.time(), None)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._bound = offset(time.time(), None)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        if self._bound is not None:
+            return self._bound if self._bound[UNTIL] > start.get(UNTIL, 0) else start
+        self._note_pause()
+        begin = max(time.time(), until(start) if UNTIL in start else 0.0)
+        return offset(begin + self._pauses.horizon(self._options.horizon), self._pauses.last)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        begin = self._log.at(until(start)) if UNTIL in start else self._known(start)
+        key, batch = self._open(end, wait=0.0)
+        lanes = self._lanes(key, batch)
+        if UNTIL in start and until(start) > time.time() - _RECENT:
+            self._pauses.ended(until(start))
+        self._open_batch = batch
+        self._feeder = Feeder(self._log, self._serving(), key, batch, begin, until(end))
+        self._feeder.start()
+        return lanes
+
+    def stop(self) -> None:
+        if self._feeder is not None:
+            self._feeder.stop()
+        super().stop()
+
+    def _note_pause(self) -> None:
+        if self._open_batch is not None and self._open_batch.joined is not None:
+            self._pauses.began(self._open_batch.joined + time.time() - time.monotonic())
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in options.items()}
+
+
+def _chain(options: Mapping[str, str]) -> Chain:
+    """The operators, which travel inside the query's own plan as Spark's functions do."""
+    packed = options.get("operators")
+    return Chain() if packed is None else Chain.loads(base64.b64decode(packed))

@@ -1,0 +1,151 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.policy.sharing import (
+    SHARINGS,
+    Chunking,
+    FixedRanges,
+    FixedSize,
+    Guided,
+    Range,
+    SharedByExecutor,
+    SharedQueue,
+    Sharing,
+    split,
+)
+
+STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+RANGES = st.lists(
+    st.builds(lambda p, a, n: Range(p, a, a + n), st.text("abc", max_size=2), st.integers(0, 99),
+              st.integers(1, 300)),
+    max_size=6, unique_by=lambda r: r.partition,
+)  # fmt: skip
+CHUNKINGS: list[Callable[[], Chunking]] = [lambda: FixedSize(7), lambda: Guided(3, 50)]
+
+
+def offsets(ranges: list[Range]) -> list[tuple[str, int]]:
+    return [(r.partition, n) for r in ranges for n in range(r.start, r.end)]
+
+
+def take_all(sharing: Sharing, lanes: list[int]) -> dict[int, list[Range]]:
+    """Lanes take in turn, each until it gets nothing."""
+    taken: dict[int, list[Range]] = {n: [] for n in lanes}
+    active = list(lanes)
+    while active:
+        for lane in list(active):
+            found = sharing.take(lane)
+            if found is None:
+                active.remove(lane)
+            else:
+                taken[lane].append(found)
+    return taken
+
+
+@STEADY
+@given(
+    ranges=RANGES,
+    lanes=st.integers(1, 7),
+    name=st.sampled_from(sorted(SHARINGS)),
+    chunking=st.sampled_from(CHUNKINGS),
+)
+def test_all_is_taken_once(
+    ranges: list[Range], lanes: int, name: str, chunking: Callable[[], Chunking]
+) -> None:
+    sharing = SHARINGS[name](lanes, chunking())
+    sharing.add(ranges)
+    for lane in range(lanes):
+        sharing.join(lane, str(lane % 2))
+    assert sharing.left == sum(r.size for r in ranges)
+    taken = take_all(sharing, list(range(lanes)))
+    every = [r for found in taken.values() for r in found]
+    assert sorted(offsets(every)) == sorted(offsets(ranges))
+    assert sharing.left == 0
+
+
+@STEADY
+@given(ranges=RANGES, parts=st.integers(1, 9))
+def test_shares_are_of_equal_size(ranges: list[Range], parts: int) -> None:
+    shares = split(ranges, parts)
+    assert [o for share in shares for o in offsets(share)] == offsets(ranges)
+    sizes = [sum(r.size for r in share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_fixed_lanes_keep_to_their_own_share() -> None:
+    sharing = FixedRanges(2, FixedSize(10))
+    sharing.add([Range("a", 0, 100)])
+    assert [sharing.take(1), sharing.take(1)] == [Range("a", 50, 60), Range("a", 60, 70)]
+    taken = take_all(sharing, [0])
+    assert offsets(taken[0]) == [("a", n) for n in range(50)]
+    assert sharing.left == 30
+    assert not sharing.may_take_over(0, of=1)
+    assert sharing.may_take_over(1, of=1)
+
+
+def test_one_queue_serves_whoever_asks() -> None:
+    sharing = SharedQueue(2, FixedSize(10))
+    sharing.add([Range("a", 0, 30)])
+    taken = take_all(sharing, [1])
+    assert offsets(taken[1]) == [("a", n) for n in range(30)]
+    assert sharing.may_take_over(0, of=1)
+
+
+def test_lanes_of_an_executor_share_and_others_keep_theirs() -> None:
+    sharing = SharedByExecutor(4, FixedSize(10))
+    sharing.add([Range("a", 0, 400)])
+    for lane, executor in enumerate("xxyy"):
+        sharing.join(lane, executor)
+    taken = take_all(sharing, [0])
+    assert sorted(offsets(taken[0])) == [("a", n) for n in range(200)]
+    assert sharing.left == 200
+    sharing.join(2, "x")
+    assert sorted(offsets(take_all(sharing, [1])[1])) == [("a", n) for n in range(200, 300)]
+
+
+def test_guided_chunks_shrink_towards_the_end() -> None:
+    chunking = Guided(smallest=4, largest=1_000, share=0.5)
+    chunking.observe(100, 0.1)
+    left, sizes = 10_000, []
+    while left > 0:
+        size = min(left, chunking.size(left, 4))
+        sizes.append(size)
+        left -= size
+    assert sizes[0] == 1_000
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-2] == 4
+    assert len(sizes) < 60
+
+
+def test_the_first_chunks_are_small_until_the_pace_is_known() -> None:
+    chunking = Guided(smallest=4, largest=1_000)
+    assert chunking.size(1_000_000, 2) == 16
+    chunking.observe(16, 0.01)
+    assert chunking.size(1_000_000, 2) == 1_000
+
+
+@pytest.mark.parametrize("lanes", [1, 10, 1_000])
+def test_never_more_claims_than_can_be_answered(lanes: int) -> None:
+    """Lanes of 50,000 rows a second each: with many of them chunks must be larger."""
+    chunking = Guided(claims_per_second=4_000.0, largest=1_000_000)
+    chunking.observe(5_000, 0.1)
+    size = chunking.size(1, lanes)
+    assert lanes * 50_000 / size <= 4_000.0 * 1.05
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Range("a", 3, 3),
+        lambda: FixedSize(0),
+        lambda: Guided(0),
+        lambda: Guided(9, 8),
+        lambda: Guided(share=0.0),
+        lambda: Guided(claims_per_second=0.0),
+    ],
+)
+def test_wrong_values_are_refused(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"\d"):
+        wrong()

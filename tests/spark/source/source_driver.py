@@ -1,0 +1,113 @@
+"""A driver whose lanes meet a fault: ``python source_driver.py MASTER FOLDER FAULT``.
+
+Reads 6,000 rows through a Taut source in batches of 3,000, shuffles them, and writes them through
+an idempotent sink. The fault strikes once, in the first batch, and leaves FOLDER/there (the id of
+a process, where one is to be killed or stopped from outside).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from tests.spark.cluster import CONF
+
+import taut
+
+ROWS, START = 6_000, 1_790_000_000.0
+MARK = 1_234
+
+
+def executor_pid() -> int:
+    """The executor's JVM: the parent of the parent of a Python worker."""
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """An operator that meets its fault at one row, the first time."""
+
+    def operator(row: dict[str, Any]) -> dict[str, Any]:
+        there = Path(folder) / "there"
+        if row["n"] == MARK and not there.exists():
+            if fault == "task":
+                there.touch()
+                raise OSError("the first attempt fails")
+            if fault in ("executor", "freeze", "driver"):
+                who = executor_pid() if fault == "executor" else os.getpid()
+                ready = there.with_suffix(".part")
+                ready.write_text(str(who))
+                ready.rename(there)
+                while fault != "freeze" or not (Path(folder) / "thawed").exists():
+                    time.sleep(0.05)
+        return {"n": row["n"], "lane": context_partition()}
+
+    return operator
+
+
+def context_partition() -> int:
+    context = TaskContext.get()
+    return -1 if context is None else context.partitionId()
+
+
+def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """After the shuffle: take the executor down, and with it what lanes have written there."""
+
+    def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            there = Path(folder) / "there"
+            if not there.exists():
+                there.touch()
+                os.kill(executor_pid(), signal.SIGKILL)
+                time.sleep(60)
+            yield batch
+
+    return passing
+
+
+def main(master: str, folder: Path, fault: str) -> None:
+    spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
+    rows = (
+        taut.read(
+            spark,
+            "schedule",
+            start=START,
+            rate=1_000,
+            total=ROWS,
+            partitions=3,
+            lanes=4,
+            chunk=100,
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=ROWS // 2,
+            beat="200 ms",
+            silence="1 s",
+        )
+        .map(trouble(str(folder), fault), "n bigint, lane int")
+        .load()
+    )
+    if fault == "output":
+        rows = rows.repartition(2, "n").mapInArrow(lose_output(str(folder)), rows.schema)
+    sink = taut.sink("json", path=str(folder / "out"))
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        sink(df.select("n", "lane", "log_partition", "log_offset"), batch_id)
+
+    query = (
+        rows.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,328 @@
+"""Distributor, server and lanes with real sockets and processes, without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from taut.policy.sharing import FixedSize, Range, SharedQueue
+from taut.spark.source import lane as lane_module
+from taut.spark.source.distributor import Batch
+from taut.spark.source.frames import VERSION, Client, Hello, encode
+from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.logs.schedule import ScheduleLog
+from taut.spark.source.operators import Chain
+from taut.spark.source.protocol import Answer, Join, Joined, Refused, Reply, Report
+from taut.spark.source.server import Server
+
+ROWS = 2_000
+LOG = ScheduleLog(start=0.0, rate=1_000.0, partitions=2, total=ROWS)
+REPLY = msgspec.msgpack.Decoder(Reply)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def plan(server: Server, key: str = "1", lanes: int = 4, silence: float = 5.0) -> Place:
+    chunking = FixedSize(50)
+    batch = Batch(SharedQueue(lanes, chunking), chunking, silence=silence, wait=0.01)
+    batch.add([Range(p, 0, n) for p, n in LOG.latest().items()])
+    batch.close()
+    server.do(lambda distributor: distributor.open(key, batch))
+    return Place(server.address, server.token, key, beat=0.05)
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [n for batch in batches for n in batch.column("n").to_pylist()]
+
+
+def take(place: Place, lane: int, attempt: int = 0, chain: Chain | None = None) -> list[int]:
+    return numbers(run_lane(place, lane, attempt, LOG, chain or Chain()))
+
+
+def test_lanes_share_a_batch(server: Server) -> None:
+    place = plan(server)
+    with ThreadPoolExecutor(4) as pool:
+        shares = list(pool.map(lambda n: take(place, n), range(4)))
+    assert Counter(n for share in shares for n in share) == Counter(range(ROWS))
+    batch = server.do(lambda distributor: distributor.get("1"))
+    assert batch is not None
+    batch.check()
+    assert batch.over
+
+
+def test_a_second_run_of_every_task_gives_the_same(server: Server) -> None:
+    """What Spark does for a second action on a batch, or when all shuffle output is lost."""
+    place = plan(server, lanes=3)
+    with ThreadPoolExecutor(3) as pool:
+        first = list(pool.map(lambda n: take(place, n, attempt=n), range(3)))
+        second = list(pool.map(lambda n: take(place, n, attempt=10 + n), range(3)))
+    assert first == second
+
+
+def test_a_task_that_failed_emits_again_what_it_had_and_no_more(server: Server) -> None:
+    place = plan(server, lanes=2)
+    broken = run_lane(place, 0, 0, LOG, Chain(), rows_at_once=1)
+    seen = [next(broken) for _ in range(3)]
+    broken.close()
+    again = run_lane(place, 0, 1, LOG, Chain(), rows_at_once=1)
+    redone = [next(again) for _ in range(len(seen))]
+    assert [b.column("n").to_pylist() for b in redone] == [b.column("n").to_pylist() for b in seen]
+    rest = numbers(again)
+    assert Counter(numbers(iter(redone)) + rest) == Counter(range(ROWS))
+
+
+def test_the_older_attempt_is_refused(server: Server) -> None:
+    place = plan(server)
+    old = run_lane(place, 0, 0, LOG, Chain(), rows_at_once=1)
+    next(old)
+    new = run_lane(place, 0, 1, LOG, Chain(), rows_at_once=1)
+    next(new)
+    with pytest.raises(RuntimeError, match=r"lane 0 of batch 1: attempt 0.*not the current"):
+        numbers(old)
+    new.close()
+
+
+def test_a_lane_of_a_batch_that_is_over_is_refused(server: Server) -> None:
+    place = plan(server)
+    server.do(lambda distributor: distributor.forget("1"))
+    with pytest.raises(RuntimeError, match="batch '1' is over"):
+        take(place, 0)
+
+
+class Cutting:
+    """A relay to the server that cuts every connection after some bytes."""
+
+    def __init__(self, upstream: tuple[str, int], after: int) -> None:
+        self._upstream = upstream
+        self._after = after
+        self.cuts = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listening.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                lane, _ = self._listening.accept()
+                threading.Thread(target=self._relay, args=(lane,), daemon=True).start()
+
+    def _relay(self, lane: socket.socket) -> None:
+        with lane, socket.create_connection(self._upstream) as server:
+            back = threading.Thread(
+                target=self._pump, args=(server, lane, self._after), daemon=True
+            )
+            back.start()
+            self._pump(lane, server, None)
+            back.join()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(256):
+                passed += len(data)
+                if most is not None and passed > most:
+                    self.cuts += 1
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+def test_a_connection_that_is_cut_again_and_again(server: Server) -> None:
+    """Answers are lost on the way: the same report is sent again, and no row comes twice."""
+    place = plan(server, lanes=2)
+    relay = Cutting(server.address, after=150)
+    cut = Place(relay.address, place.token, place.batch, beat=60.0)
+    with ThreadPoolExecutor(2) as pool:
+        shares = list(pool.map(lambda n: take(cut, n), range(2)))
+    relay.close()
+    assert relay.cuts > 5
+    assert Counter(n for share in shares for n in share) == Counter(range(ROWS))
+
+
+def test_without_a_server_the_error_says_what_to_look_at(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_module, "_TRIES", 2)
+    place = plan(server)
+    server.close()
+    with pytest.raises(
+        ConnectionError, match=r"distributor at 127.0.0.1:\d+ does not answer.*host"
+    ):
+        take(place, 0)
+
+
+FROZEN = """
+import sys
+from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.logs.schedule import ScheduleLog
+from taut.spark.source.operators import Chain
+
+def slow(batch):
+    print("working", flush=True)
+    sys.stdin.readline()
+    return batch
+
+host, port, token = sys.argv[1:]
+log = ScheduleLog(start=0.0, rate=1_000.0, partitions=2, total=2_000)
+place = Place((host, int(port)), token, "1", beat=0.05)
+rows = run_lane(place, 0, 0, log, Chain().map(slow, on="batch"))
+print(sum(batch.num_rows for batch in rows), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def lane_process(server: Server) -> Iterator[subprocess.Popen[str]]:
+    host, port = server.address
+    process = subprocess.Popen(
+        [sys.executable, "-c", FROZEN, host, str(port), server.token],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+            process.kill()
+        process.communicate()
+
+
+def test_a_frozen_lane_loses_its_chunk_and_emits_none_of_it(server: Server) -> None:
+    place = plan(server, lanes=2, silence=0.3)
+    with lane_process(server) as frozen:
+        assert frozen.stdout is not None
+        assert frozen.stdin is not None
+        assert frozen.stdout.readline() == "working\n"
+        os.kill(frozen.pid, signal.SIGSTOP)
+        others = take(place, 1)
+        assert Counter(others) == Counter(range(ROWS))
+        os.kill(frozen.pid, signal.SIGCONT)
+        frozen.stdin.write("\n")
+        frozen.stdin.flush()
+        assert frozen.stdout.readline() == "0\n"
+        assert frozen.wait() == 0
+
+
+def test_a_killed_lane_loses_its_open_chunk_to_another(server: Server) -> None:
+    place = plan(server, lanes=2, silence=0.3)
+    with lane_process(server) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "working\n"
+        killed.kill()
+        assert Counter(take(place, 1)) == Counter(range(ROWS))
+
+
+# -- who has no business here ------------------------------------------------------------------
+
+
+def raw(server: Server, data: bytes) -> bytes:
+    """Send bytes and read until the server closes."""
+    with socket.create_connection(server.address, timeout=30) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        answered = b""
+        with contextlib.suppress(ConnectionError):
+            while more := connection.recv(4_096):
+                answered += more
+    return answered
+
+
+def hello(server: Server, token: str | None = None, version: int = VERSION) -> bytes:
+    return encode(Hello(version, server.token if token is None else token))
+
+
+JOIN = encode(Join("1", 0, 0, "x"))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda s: hello(s, token="guess") + JOIN,
+        lambda s: hello(s, token="gu\N{LATIN SMALL LETTER E WITH ACUTE}ss") + JOIN,
+        lambda s: hello(s, version=99) + JOIN,
+        lambda s: JOIN,
+        lambda s: hello(s)[:9],
+        lambda s: hello(s) + JOIN[:-2],
+        lambda s: struct.pack(">I", 2**30) + b"x" * 1_000,
+        lambda s: hello(s) + struct.pack(">I", 2**30) + b"x" * 1_000,
+        lambda s: b"GET / HTTP/1.1\r\n\r\n",
+        lambda s: os.urandom(512),
+        lambda s: hello(s) + encode({"batch": "1"}),
+        lambda s: hello(s) + encode(["Unknown", 1, 2]),
+    ],
+)
+def test_refused_and_nothing_disturbed(
+    server: Server,
+    attack: Callable[[Server], bytes],
+    caplog: pytest.LogCaptureFixture,
+    eventually: Callable[..., None],
+) -> None:
+    place = plan(server)
+    good = run_lane(place, 0, 0, LOG, Chain(), rows_at_once=1)
+    next(good)
+    with caplog.at_level(logging.WARNING, "taut"):
+        for _ in range(3):
+            assert raw(server, attack(server)) == b""
+        eventually(lambda: server.refused == 3)
+    assert len([r for r in caplog.records if "refused a connection" in r.message]) <= 3
+    rest = numbers(good)
+    assert len(rest) + 50 == ROWS
+
+
+def test_said_once(
+    server: Server, caplog: pytest.LogCaptureFixture, eventually: Callable[..., None]
+) -> None:
+    with caplog.at_level(logging.WARNING, "taut"):
+        for _ in range(20):
+            raw(server, hello(server, token="guess"))
+        eventually(lambda: server.refused == 20)
+    assert caplog.text.count("a wrong token or version") == 1
+
+
+def test_an_answer_that_was_lost_is_given_again(server: Server) -> None:
+    place = plan(server)
+    answers = []
+    for _ in range(3):
+        client = Client(place.address, place.token)
+        assert isinstance(client.ask(Join("1", 0, 0, "x"), REPLY.decode), Joined)
+        answers.append(client.ask(Report("1", 0, 0, 0), REPLY.decode))
+        client.close()
+    assert isinstance(answers[0], Answer)
+    assert answers[0] == answers[1] == answers[2]
+    client = Client(place.address, place.token)
+    assert isinstance(client.ask(Report("2", 0, 0, 0), REPLY.decode), Refused)
+    client.close()
+
+
+def test_memory_stays_flat(server: Server) -> None:
+    """A day of batches: what is committed leaves nothing behind."""
+    for n in range(50):
+        place = plan(server, key=str(n), lanes=1)
+        assert len(take(place, 0)) == ROWS
+        server.do(lambda distributor, n=n: distributor.forget(str(n)))
+    assert len(server.distributor) == 0

@@ -1,0 +1,236 @@
+"""The source on a real Spark: every row once, whatever way it is dealt out."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import taut
+from taut.spark.source.logs.memory import MemoryLog
+
+pytestmark = pytest.mark.spark
+
+Key = tuple[str, int]
+
+
+class Out:
+    """A sink that keeps the rows of each batch, replacing those that come again."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        self.batches[batch_id] = df.collect()
+
+    def rows(self) -> list[Any]:
+        return [row for rows in dict(self.batches).values() for row in rows]
+
+    def keys(self) -> Counter[Key]:
+        return Counter((row["log_partition"], row["log_offset"]) for row in self.rows())
+
+
+@pytest.fixture
+def log() -> Iterator[MemoryLog]:
+    made = MemoryLog(partitions=3)
+    yield made
+    made.close()
+
+
+def start(df: DataFrame, out: Out, checkpoint: Path, **trigger: Any) -> Any:
+    writer = df.writeStream.foreachBatch(out).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def drain(df: DataFrame, out: Out, checkpoint: Path) -> None:
+    query = start(df, out, checkpoint, availableNow=True)
+    query.awaitTermination()
+
+
+def lines(count: int, first: int = 0) -> list[str]:
+    return [f"line {n}" for n in range(first, first + count)]
+
+
+@pytest.mark.parametrize("sharing", ["shared", "executor", "fixed"])
+@pytest.mark.parametrize("chunk", ["guided", 7])
+def test_every_row_once(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, sharing: str, chunk: Any
+) -> None:
+    log.append(lines(1_000))
+    out = Out()
+    df = taut.read(
+        spark, log, lanes=4, sharing=sharing, chunk=chunk, startingOffsets="earliest"
+    ).load()
+    drain(df, out, tmp_path)
+    assert sorted(row["value"] for row in out.rows()) == sorted(lines(1_000))
+    assert set(out.keys().values()) == {1}
+    assert {row["log_partition"] for row in out.rows()} == {"0", "1", "2"}
+    assert all(row["arrival"] is not None for row in out.rows())
+
+
+def test_operators_run_in_the_lanes(spark: SparkSession, log: MemoryLog, tmp_path: Path) -> None:
+    log.append(["a bb ccc", "dd", ""])
+    out = Out()
+    words = (
+        taut.read(spark, log, startingOffsets="earliest")
+        .flat_map(str.split, "word string", column="value")
+        .map(lambda row: {"word": row["word"], "size": len(row["word"])}, "word string, size int")
+        .filter(lambda row: row["size"] > 1)
+        .load()
+    )
+    drain(words, out, tmp_path)
+    assert sorted((row["word"], row["size"]) for row in out.rows()) == [
+        ("bb", 2),
+        ("ccc", 3),
+        ("dd", 2),
+    ]
+
+
+def test_a_stateful_query_behind_it(spark: SparkSession, log: MemoryLog, tmp_path: Path) -> None:
+    """Two stages: the lanes' output is shuffled, and each action of a batch gives the same."""
+    log.append([f"k{n % 7}" for n in range(700)])
+    sums: dict[str, int] = {}
+    twice: list[int] = []
+
+    def sink(df: DataFrame, batch_id: int) -> None:
+        twice.extend([df.count(), df.count()])
+        sums.update({row["value"]: row["count"] for row in df.collect()})
+
+    counts = taut.read(spark, log, lanes=3, startingOffsets="earliest").load()
+    query = (
+        counts.groupBy("value")
+        .count()
+        .writeStream.outputMode("update")
+        .foreachBatch(sink)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sums == {f"k{n}": 100 for n in range(7)}
+    assert twice[0] == twice[1] == 7
+
+
+def test_a_restart_goes_on_where_it_was(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path
+) -> None:
+    out = Out()
+    df = taut.read(spark, log, startingOffsets="earliest", maxOffsetsPerTrigger=100).load()
+    log.append(lines(250))
+    drain(df, out, tmp_path)
+    assert [len(rows) for rows in out.batches.values()] == [100, 100, 50]
+    log.append(lines(250, first=250))
+    drain(df, out, tmp_path)
+    assert sorted(row["value"] for row in out.rows()) == sorted(lines(500))
+    assert set(out.keys().values()) == {1}
+
+
+def test_rows_that_come_while_it_runs(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    out = Out()
+    query = start(taut.read(spark, log, startingOffsets="earliest").load(), out, tmp_path)
+    try:
+        for n in range(3):
+            log.append(lines(50, first=50 * n))
+            eventually(lambda n=n: len(out.rows()) == 50 * (n + 1))
+    finally:
+        query.stop()
+    assert set(out.keys().values()) == {1}
+
+
+def test_a_partition_that_appears_later_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\ntwo\n")
+    out = Out()
+    df = taut.read(spark, "files", path=folder, format="text", startingOffsets="earliest").load()
+    drain(df, out, tmp_path / "c")
+    (folder / "b.txt").write_text("three\n")
+    with (folder / "a.txt").open("a") as file:
+        file.write("four\nunfinished")
+    drain(df, out, tmp_path / "c")
+    assert sorted(row["value"] for row in out.rows()) == ["four", "one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("earliest", ["line 0", "line 1", "line 2"]),
+        (json.dumps({"0": 1, "1": -2, "2": -1}), ["line 1"]),
+    ],
+)
+def test_starting_offsets(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, given: str, values: list[str]
+) -> None:
+    for n in range(3):
+        log.append(lines(1, first=n), partition=str(n))
+    out = Out()
+    drain(taut.read(spark, log, startingOffsets=given).load(), out, tmp_path)
+    assert sorted(row["value"] for row in out.rows()) == values
+
+
+def test_rows_that_are_gone_are_told_of(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path
+) -> None:
+    out = Out()
+    log.append(lines(30))
+    strict = taut.read(spark, log, startingOffsets="earliest")
+    drain(strict.load(), out, tmp_path)
+    log.append(lines(30, first=30))
+    log.trim({"0": 15, "1": 15, "2": 15})
+    with pytest.raises(StreamingQueryException, match="failOnDataLoss=false goes on"):
+        drain(strict.load(), out, tmp_path)
+    lenient = taut.read(spark, log, startingOffsets="earliest", failOnDataLoss=False)
+    drain(lenient.load(), out, tmp_path)
+    assert len(out.rows()) == 30 + 3 * 5
+
+
+def test_an_operator_that_raises_fails_the_batch_and_names_the_row(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path
+) -> None:
+    log.append(["1", "2", "x"], partition="0")
+    out = Out()
+    parsed = taut.read(spark, log, startingOffsets="earliest").map(
+        lambda row: {"n": int(row["value"])}, "n bigint"
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(parsed.load(), out, tmp_path)
+    told = str(caught.value)
+    assert "map 1 of 1" in told
+    assert "invalid literal for int()" in told
+    assert out.rows() == []
+
+
+def test_refused_before_anything_starts(spark: SparkSession, log: MemoryLog) -> None:
+    with pytest.raises(taut.StartError, match=r"log='pulsar' is not known.*memory"):
+        taut.read(spark, "pulsar")
+    with pytest.raises(taut.StartError, match=r"sharing='stolen'.*fixed"):
+        taut.read(spark, log, sharing="stolen")
+    with pytest.raises(taut.StartError, match=r"lanes='many'.*whole number"):
+        taut.read(spark, log, lanes="many")
+    with pytest.raises(taut.StartError, match=r"startingOffsets='first'.*earliest"):
+        taut.read(spark, log, startingOffsets="first")
+    lock = threading.Lock()
+    with pytest.raises(taut.StartError, match="lock"):
+        taut.read(spark, log).map(lambda row: (lock, row)[1]).load()
+
+
+def test_works_under_a_runtime(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    sink = taut.sink("memory")
+    with taut.Runtime(spark) as runtime:
+        df = taut.read(spark, log, startingOffsets="earliest").load()
+        runtime.start(df, name="lines", sink=sink, checkpoint=tmp_path, slo="p99 <= 1 s")
+        for n in range(3):
+            log.append(lines(20, first=20 * n))
+            eventually(lambda n=n: len(sink.rows()) == 20 * (n + 1))
+    assert sorted(row["value"] for row in sink.rows()) == sorted(lines(60))
