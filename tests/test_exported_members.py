@@ -6,7 +6,9 @@ import taut
 def test_the_public_names_are_these() -> None:
     assert sorted(taut.__all__) == [
         "EnvironmentProblem",
+        "MemoryLog",
         "Query",
+        "Read",
         "Runtime",
         "RuntimeStopped",
         "Slo",
@@ -16,6 +18,8 @@ def test_the_public_names_are_these() -> None:
         "TautError",
         "Window",
         "__version__",
+        "read",
+        "register",
         "session",
         "sink",
     ]

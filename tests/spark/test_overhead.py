@@ -45,5 +45,7 @@ def test_deciding_takes_half_a_percent_of_one_core_at_most(
             begun, spent = time.monotonic(), runtime.overhead()
             eventually(lambda begun=begun: time.monotonic() - begun > WINDOW_S)
             shares.append((runtime.overhead() - spent) / (time.monotonic() - begun))
+            if shares[-1] <= 0.005:
+                break
     # the least: what else runs on the machine can only add to it
     assert 0.0 < min(shares) <= 0.005, shares

@@ -199,16 +199,20 @@ def test_a_cluster_gets_no_setting_of_one_machine(master: str) -> None:
 def test_the_python_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "python9")
     assert defaults("local")["spark.pyspark.python"] == "python9"
-    module._choose_python({})
+    module._choose_python("local", {})
     assert os.environ["PYSPARK_PYTHON"] == "python9"
-    module._choose_python({"spark.pyspark.python": "python8"})
+    module._choose_python("local", {"spark.pyspark.python": "python8"})
     assert os.environ["PYSPARK_PYTHON"] == "python8"
 
 
 def test_this_python_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "")
-    module._choose_python({})
+    module._choose_python("local", {})
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    module._choose_python("spark://master:7077", {})
+    assert os.environ["PYSPARK_PYTHON"] == "", "a cluster's machines have their own"
+    assert "spark.pyspark.python" not in defaults("spark://master:7077")
 
 
 def test_a_keyword_that_is_no_setting_is_refused() -> None:

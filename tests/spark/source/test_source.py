@@ -58,8 +58,10 @@ def lines(count: int, first: int = 0) -> list[str]:
     return [f"line {n}" for n in range(first, first + count)]
 
 
-@pytest.mark.parametrize("sharing", ["shared", "executor", "fixed"])
-@pytest.mark.parametrize("chunk", ["guided", 7])
+@pytest.mark.parametrize(
+    ("sharing", "chunk"),
+    [("shared", "guided"), ("shared", 7), ("executor", "guided"), ("fixed", "guided")],
+)
 def test_every_row_once(
     spark: SparkSession, log: MemoryLog, tmp_path: Path, sharing: str, chunk: Any
 ) -> None:
