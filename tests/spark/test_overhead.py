@@ -25,7 +25,7 @@ def counts(spark: SparkSession, index: int) -> DataFrame:
     return rows.withWatermark("timestamp", "0 seconds").groupBy(window).count()
 
 
-def test_deciding_takes_half_a_percent_of_one_core_at_most(
+def test_deciding_takes_less_than_one_percent_of_one_core(
     spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
     """CPU seconds, not time: a busy machine makes them no more."""
@@ -45,7 +45,7 @@ def test_deciding_takes_half_a_percent_of_one_core_at_most(
             begun, spent = time.monotonic(), runtime.overhead()
             eventually(lambda begun=begun: time.monotonic() - begun > WINDOW_S)
             shares.append((runtime.overhead() - spent) / (time.monotonic() - begun))
-            if shares[-1] <= 0.005:
+            if shares[-1] <= 0.01:
                 break
     # the least: what else runs on the machine can only add to it
-    assert 0.0 < min(shares) <= 0.005, shares
+    assert 0.0 < min(shares) <= 0.01, shares
