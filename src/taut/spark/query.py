@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -65,7 +66,7 @@ class _Owner(Protocol):
     def _ended(self, query: Query) -> None: ...
 
 
-class _Started:
+class _Started(ABC):
     """What all queries share: a name, an objective, and Spark's own handle."""
 
     name: str
@@ -121,13 +122,13 @@ class _Started:
         seconds = to_seconds(timeout)
         end_all([self], time.monotonic() + seconds, seconds)
 
+    @abstractmethod
     def drain(self) -> None:
         """Let a written batch commit; no further one runs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, deadline: float) -> bool:
         """Stop it once its running batch has committed; False if it had to be interrupted."""
-        raise NotImplementedError
 
     def release(self) -> None:
         """Give its checkpoint free, once it has ended."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from tests.conftest import wait_until
 from tests.spark.cluster import CONF
 
 import taut
 
 ROWS, START = 6_000, 1_790_000_000.0
 MARK = 1_234
+_LONGEST = 120.0
+"""Seconds after which a process that was to be killed goes by itself."""
 
 
 def executor_pid() -> int:
@@ -36,7 +39,9 @@ def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any
 
     def operator(row: dict[str, Any]) -> dict[str, Any]:
         there = Path(folder) / "there"
-        if row["n"] == MARK and not there.exists():
+        if row["n"] == MARK and there.exists():
+            (Path(folder) / "again").touch()
+        elif row["n"] == MARK:
             if fault == "task":
                 there.touch()
                 raise OSError("the first attempt fails")
@@ -45,8 +50,10 @@ def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any
                 ready = there.with_suffix(".part")
                 ready.write_text(str(who))
                 ready.rename(there)
-                while fault != "freeze" or not (Path(folder) / "thawed").exists():
-                    time.sleep(0.05)
+                if fault == "freeze":
+                    wait_until((Path(folder) / "thawed").exists)
+                else:
+                    threading.Event().wait(_LONGEST)
         return {"n": row["n"], "lane": context_partition()}
 
     return operator
@@ -66,7 +73,7 @@ def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
             if not there.exists():
                 there.touch()
                 os.kill(executor_pid(), signal.SIGKILL)
-                time.sleep(60)
+                threading.Event().wait(_LONGEST)
             yield batch
 
     return passing

@@ -190,7 +190,7 @@ def test_refuses_ranges_that_cannot_be(kind: Kind, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "log=None: must be one of memory, files, schedule, kafka"),
+        ({}, "log=None: must be one of memory, files, schedule"),
         ({"log": "tape"}, "log='tape': must be one of"),
         ({"log": "schedule", "rate": "1"}, "start=None: must be given"),
         ({"log": "schedule", "start": "0", "rate": "fast"}, "rate='fast': must be a number"),

@@ -104,12 +104,9 @@ class Batch:
 
     def report(self, message: Report, now: float) -> Reply:
         """A chunk is finished, the next one is wanted."""
-        lane = self._lanes.get(message.lane)
-        if lane is None or message.attempt != lane.attempt:
-            return Refused(
-                f"attempt {message.attempt} of lane {message.lane} is not the current one"
-            )
-        lane.seen = now
+        lane = self._current(message, now)
+        if isinstance(lane, Refused):
+            return lane
         kept = lane.answers.get(message.asked)
         if kept is not None:
             return kept
@@ -126,13 +123,8 @@ class Batch:
 
     def beat(self, message: Beat, now: float) -> Reply:
         """A lane lives."""
-        lane = self._lanes.get(message.lane)
-        if lane is None or message.attempt != lane.attempt:
-            return Refused(
-                f"attempt {message.attempt} of lane {message.lane} is not the current one"
-            )
-        lane.seen = now
-        return Joined([])
+        lane = self._current(message, now)
+        return lane if isinstance(lane, Refused) else Joined([])
 
     def look(self, now: float) -> None:
         """Hand out again what lanes hold that have been silent for too long."""
@@ -161,6 +153,16 @@ class Batch:
         lost = self._chunks.keys() - owners.keys() - held
         assert not lost, f"chunks {lost} are lost"
         assert all(len(lane.answers) <= _ANSWERS_KEPT for lane in self._lanes.values())
+
+    def _current(self, message: Report | Beat, now: float) -> _Lane | Refused:
+        """The lane that a message is from, which lives; only its newest attempt is heard."""
+        lane = self._lanes.get(message.lane)
+        if lane is None or message.attempt != lane.attempt:
+            return Refused(
+                f"attempt {message.attempt} of lane {message.lane} is not the current one"
+            )
+        lane.seen = now
+        return lane
 
     def _finish(self, message: Report, lane: _Lane) -> bool:
         """Whether the rows of a finished chunk count: the first lane to finish it owns it."""

@@ -87,7 +87,7 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
     spark
         A classic SparkSession without speculation.
     log
-        A :class:`taut.MemoryLog`, or a name (``"files"``, ``"kafka"``, ``"schedule"``) whose
+        A :class:`taut.MemoryLog`, or a name (``"files"``, ``"schedule"``) whose
         settings are given as options, such as ``path=``.
     lanes
         Tasks a batch; by default as many as Spark runs at a time.

@@ -1,4 +1,4 @@
-"""Logs that a Taut source reads: in memory, files of a folder, a schedule, Kafka."""
+"""Logs that a Taut source reads: in memory, files of a folder, a schedule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from taut.spark.source.logs.base import Log, LogError
 
-KINDS = ("memory", "files", "schedule", "kafka")
+KINDS = ("memory", "files", "schedule")
 
 
 def open_log(options: Mapping[str, str]) -> Log:
