@@ -74,6 +74,17 @@ def test_shares_are_of_equal_size(ranges: list[Range], parts: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5])
+def test_rows_that_come_one_by_one_go_to_all_lanes_alike(lanes: int, at_once: int) -> None:
+    sharing = FixedRanges(lanes, FixedSize(10))
+    for start in range(0, 100 * at_once, at_once):
+        sharing.add([Range("a", start, start + at_once)])
+    sizes = [sharing.left_for(lane) for lane in range(lanes)]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == sharing.left == 100 * at_once
+
+
 def test_fixed_lanes_keep_to_their_own_share() -> None:
     sharing = FixedRanges(2, FixedSize(10))
     sharing.add([Range("a", 0, 100)])

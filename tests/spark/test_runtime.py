@@ -67,6 +67,21 @@ def windowed(spark: SparkSession, window: str = "2 seconds") -> DataFrame:
     return live(spark).groupBy(F.window("at", window)).count()
 
 
+def collect(df: DataFrame, _: int) -> None:
+    df.collect()
+
+
+def start_several(
+    runtime: taut.Runtime, df: DataFrame, folder: Path, count: int
+) -> list[taut.Query]:
+    """Start ``q0``, ``q1`` and so on, each with a checkpoint of its own in ``folder``."""
+    started = [
+        runtime.start(df, name=f"q{i}", sink=collect, checkpoint=folder / str(i))
+        for i in range(count)
+    ]
+    return [query for query in started if isinstance(query, taut.Query)]
+
+
 def committed(checkpoint: Path) -> set[int]:
     return {int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()}
 
@@ -99,9 +114,7 @@ def test_windows_come_out_and_status_tells(
 def test_no_batch_runs_that_nobody_waits_for(
     spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    query = runtime.start(
-        windowed(spark), name="views", sink=lambda df, _: df.collect(), checkpoint=tmp_path
-    )
+    query = runtime.start(windowed(spark), name="views", sink=collect, checkpoint=tmp_path)
     eventually(lambda: query.status().windows >= 2)
     before = query.status()
     eventually(lambda: query.status().windows >= before.windows + 3)
@@ -188,9 +201,7 @@ def test_a_sink_that_cannot_be_interrupted_delays_stop_by_some_seconds_only(
 
     runtime = taut.Runtime(spark)
     stuck = runtime.start(live(spark), name="deaf", sink=deaf, checkpoint=tmp_path / "d")
-    other = runtime.start(
-        live(spark), name="other", sink=lambda df, _: df.collect(), checkpoint=tmp_path / "o"
-    )
+    other = runtime.start(live(spark), name="other", sink=collect, checkpoint=tmp_path / "o")
     assert entered.wait(60)
     stopper = threading.Thread(target=runtime.stop, kwargs={"timeout": "100 ms"})
     with caplog.at_level(logging.WARNING, "taut"):
@@ -210,12 +221,7 @@ def test_one_query_that_cannot_be_stopped_leaves_the_others_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runtime = taut.Runtime(spark)
-    first, second = (
-        runtime.start(
-            live(spark), name=f"q{i}", sink=lambda df, _: df.collect(), checkpoint=tmp_path / str(i)
-        )
-        for i in range(2)
-    )
+    first, second = start_several(runtime, live(spark), tmp_path, 2)
 
     def gone(deadline: float) -> bool:
         raise ConnectionError("JVM gone")
@@ -256,12 +262,7 @@ def test_the_name_and_checkpoint_of_a_failed_query_are_free_at_once(
 def test_one_query_can_be_stopped_alone(
     spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    first, second = (
-        runtime.start(
-            windowed(spark), name=f"q{i}", sink=taut.sink("memory"), checkpoint=tmp_path / str(i)
-        )
-        for i in range(2)
-    )
+    first, second = start_several(runtime, windowed(spark), tmp_path, 2)
     eventually(lambda: all(q.status().windows >= 1 for q in (first, second)))
     first.stop()
     assert first.status().state == "ended"
@@ -301,7 +302,7 @@ def test_a_held_query_can_be_stopped_by_spark_itself(
     query = runtime.start(
         windowed(spark, "1 hour"),
         name="held",
-        sink=lambda df, _: df.collect(),
+        sink=collect,
         checkpoint=tmp_path,
     )
     eventually(lambda: query.status().state == "held" and query.status().due_in is not None)
@@ -321,15 +322,7 @@ def test_no_policy_can_starve_a_query(
     spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
     with taut.Runtime(spark, Never(), hold_limit="500 ms") as runtime:
-        queries = [
-            runtime.start(
-                windowed(spark),
-                name=f"q{i}",
-                sink=lambda df, _: df.collect(),
-                checkpoint=tmp_path / str(i),
-            )
-            for i in range(3)
-        ]
+        queries = start_several(runtime, windowed(spark), tmp_path, 3)
         eventually(lambda: all(q.status().windows >= 2 for q in queries))
         assert not runtime._turns.open
 
@@ -354,15 +347,7 @@ def test_a_failing_policy_fails_open_with_one_warning(
     eventually: Callable[..., None],
 ) -> None:
     with caplog.at_level(logging.WARNING, "taut"), taut.Runtime(spark, Broken()) as runtime:
-        queries = [
-            runtime.start(
-                windowed(spark),
-                name=f"q{i}",
-                sink=lambda df, _: df.collect(),
-                checkpoint=tmp_path / str(i),
-            )
-            for i in range(2)
-        ]
+        queries = start_several(runtime, windowed(spark), tmp_path, 2)
         eventually(lambda: runtime._turns.open)
         before = [q.status().batches for q in queries]
         eventually(
@@ -387,9 +372,7 @@ def test_a_failing_query_does_not_take_the_others_with_it(
     with caplog.at_level(logging.WARNING, "taut"):
         good = runtime.start(windowed(spark), name="good", sink=sink, checkpoint=tmp_path / "g")
         bad = runtime.start(live(spark), name="bad", sink=failing, checkpoint=tmp_path / "b")
-        doomed = runtime.start(
-            wrong, name="doomed", sink=lambda df, _: df.collect(), checkpoint=tmp_path / "d"
-        )
+        doomed = runtime.start(wrong, name="doomed", sink=collect, checkpoint=tmp_path / "d")
         eventually(lambda: bad.status().state == doomed.status().state == "failed")
         before = good.status().windows
         eventually(lambda: good.status().windows >= before + 2)
@@ -404,10 +387,8 @@ def test_a_stream_without_data_blocks_nobody(
     spark: SparkSession, runtime: taut.Runtime, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
     silent = Load(time.time() - 10, 10, total=20).stream(spark)
-    runtime.start(silent, name="silent", sink=lambda df, _: df.collect(), checkpoint=tmp_path / "s")
-    busy = runtime.start(
-        windowed(spark), name="busy", sink=lambda df, _: df.collect(), checkpoint=tmp_path / "b"
-    )
+    runtime.start(silent, name="silent", sink=collect, checkpoint=tmp_path / "s")
+    busy = runtime.start(windowed(spark), name="busy", sink=collect, checkpoint=tmp_path / "b")
     eventually(lambda: busy.status().windows >= 2)
     eventually(lambda: runtime.queries["silent"].status().state == "waiting for data")
 

@@ -12,9 +12,9 @@ from taut.duration import seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from taut.bench.figures import Run
+    from taut.bench.queries.figures import Run
+    from taut.bench.queries.run import Spec
     from taut.bench.record import Record
-    from taut.bench.run import Spec
 
 POLICIES = (
     "least-slack",
@@ -27,6 +27,9 @@ POLICIES = (
     "spark-trigger",
 )
 WORKLOADS = ("ads", "linear-road", "taxi", "mixed")
+TOPOLOGIES = ("exclamation", "queue")
+DISPATCH = "dispatch"
+VARIANTS = ("default", "shared", "executor")
 _WIDE = 124
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -134,19 +137,17 @@ def queries(
     schedule of the load. All policies run in one JVM, in its default (FIFO) pool; spark-fair gives
     each query a pool of its own.
     """
-    from taut.bench.queries import bench as measure
-    from taut.bench.queries import write_latencies
-    from taut.bench.run import Spec
-    from taut.bench.show import live
+    from taut.bench.queries.measure import bench as measure
+    from taut.bench.queries.measure import write_latencies
+    from taut.bench.queries.run import Spec
+    from taut.bench.queries.show import live
 
     console = _console()
     spec = Spec(workload, queries, window, measured, rate, concurrency, slo, grace_s=grace)
     with live(console) as watch:
         record, runs = measure(spec, policies, rounds, watch)
     _tell(console, spec, runs, record)
-    if json_file:
-        record.write(json_file)
-        console.print(f"figures: {json_file}", highlight=False, soft_wrap=True)
+    _write(console, json_file, record)
     if latencies:
         write_latencies(latencies, runs)
         console.print(f"latencies: {latencies}", highlight=False, soft_wrap=True)
@@ -154,14 +155,113 @@ def queries(
         _draw(console, picture_file, spec, runs)
 
 
+@bench.command()
+@click.option(
+    "--topology",
+    type=click.Choice((*TOPOLOGIES, DISPATCH)),
+    default="queue",
+    show_default=True,
+    help="dispatch: what dealing out itself costs.",
+)
+@click.option(
+    "--timing", type=click.Choice(("batch", "resident")), default="batch", show_default=True
+)
+@click.option("--lanes", type=click.IntRange(1), help="[default: 8; 1 for dispatch]")
+@click.option("--rate", type=click.IntRange(1), help="Tuples a second.")
+@click.option(
+    "--seconds",
+    "measured",
+    type=Seconds(),
+    default="60",
+    show_default=True,
+    help="How long to measure in each run.",
+)
+@click.option(
+    "--variants",
+    type=Names(VARIANTS),
+    default="default,shared",
+    show_default=True,
+    help="Out of default (what Spark does), shared (one queue), executor.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Each variant runs so often; the median counts.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    help="Tuples of every batch; else a batch takes what has arrived.",
+)
+@click.option(
+    "--warm-up", type=Seconds(), default="10", show_default=True, help="Cut from each run."
+)
+@click.option("--heavy", type=click.FloatRange(0, 1), help="Share of tuples 50x as expensive.")
+@click.option("--slow", type=click.FloatRange(0, 1), help="Share of lanes 3x as slow.")
+@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+def lanes(
+    topology: str,
+    timing: str,
+    lanes: int | None,
+    rate: int | None,
+    measured: float,
+    variants: tuple[str, ...],
+    rounds: int,
+    batch: int | None,
+    warm_up: float,
+    heavy: float | None,
+    slow: float | None,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """Single tuples through operators in lanes: how long does each one take?
+
+    Latency of a tuple is the time from its arrival, by the schedule of the load, until it is
+    written. Operators wait instead of computing, so that many lanes fit on few cores. The topology
+    dispatch measures what dealing out itself costs; it takes --lanes and --rounds only.
+    """
+    if topology == DISPATCH:
+        _dispatch(lanes or 1, rounds, json_file)
+        return
+    from taut.bench.lanes.figures import remarks
+    from taut.bench.lanes.measure import bench as measure
+    from taut.bench.lanes.run import Spec
+    from taut.bench.lanes.show import live, results
+
+    console = _console()
+    spec = Spec(topology, timing, lanes or 8, rate, measured, batch, heavy, slow, warm_up)
+    with live(console) as watch:
+        record, runs = measure(spec, variants, rounds, watch)
+    console.print(results(spec, runs))
+    console.print(f"Warm-up cut from each run: {spec.warm_up_s:g} s.", highlight=False)
+    for remark in remarks(runs):
+        console.print(remark, highlight=False, soft_wrap=True)
+    _write(console, json_file, record)
+
+
+def _dispatch(lanes: int, rounds: int, json_file: Path | None) -> None:
+    from taut.bench.lanes.dispatch import bench as measure
+    from taut.bench.lines import Lines
+
+    console = _console()
+    lines = Lines(console)
+    record = measure(lanes, rounds, lambda case, round_: lines.tell(
+        (case, round_), [f"round {round_}" if round_ else "warm-up", case]
+    ))  # fmt: skip
+    for name, value in record.figures.items():
+        console.print(f"{name:32}{value:>14,}", highlight=False)
+    _write(console, json_file, record)
+
+
 @click.command()
 @click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
 @click.option("--picture", "picture_file", type=_FILE, default="taut-demo.png", show_default=True)
 def demo(json_file: Path | None, picture_file: Path) -> None:
     """Sixteen windowed queries on this machine: stock Spark, then Taut. Under four minutes."""
-    from taut.bench.queries import bench as measure
-    from taut.bench.run import Spec
-    from taut.bench.show import live
+    from taut.bench.queries.measure import bench as measure
+    from taut.bench.queries.run import Spec
+    from taut.bench.queries.show import live
 
     console = _console()
     console.print(
@@ -174,9 +274,7 @@ def demo(json_file: Path | None, picture_file: Path) -> None:
         record, runs = measure(spec, ("spark-default", "least-slack"), 1, watch)
     _tell(console, spec, runs, record)
     _draw(console, picture_file, spec, runs)
-    if json_file:
-        record.write(json_file)
-        console.print(f"figures: {json_file}", highlight=False, soft_wrap=True)
+    _write(console, json_file, record)
 
 
 def _console() -> Console:
@@ -187,9 +285,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=max(console.width, _WIDE))
 
 
+def _write(console: Console, path: Path | None, record: Record) -> None:
+    if path is not None:
+        record.write(path)
+        console.print(f"figures: {path}", highlight=False, soft_wrap=True)
+
+
 def _tell(console: Console, spec: Spec, runs: list[Run], record: Record) -> None:
-    from taut.bench.figures import remarks
-    from taut.bench.show import results
+    from taut.bench.queries.figures import remarks
+    from taut.bench.queries.show import results
 
     title = f"{spec.workload}: {spec.queries} queries, {spec.window_s:g} s windows"
     warm_up_s: dict[str, list[float]] = record.options["warm_up_s"]
@@ -205,7 +309,7 @@ def _tell(console: Console, spec: Spec, runs: list[Run], record: Record) -> None
 
 
 def _draw(console: Console, path: Path, spec: Spec, runs: list[Run]) -> None:
-    from taut.bench.picture import picture
+    from taut.bench.queries.picture import picture
 
     picture(path, runs, f"{spec.queries} {spec.workload} queries, {spec.window_s:g} s windows")
     console.print(f"picture: {path}", highlight=False, soft_wrap=True)

@@ -7,7 +7,7 @@ proportion to what waits in each; a least, below which a batch waits, but not fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Offsets = Mapping[str, int]
 
@@ -41,6 +41,14 @@ class Limits:
             )
         if not self.patience >= 0.0:
             raise ValueError(f"maxTriggerDelay={self.patience} s: must not be negative")
+
+    def capped(self, most: int) -> Limits:
+        """The same with another most; the least gives way to it.
+
+        >>> Limits(most=100, least=50).capped(20)
+        Limits(most=20, least=20, patience=900.0)
+        """
+        return replace(self, most=most, least=min(self.least, most))
 
 
 def backlog(start: Offsets, latest: Offsets) -> dict[str, int]:

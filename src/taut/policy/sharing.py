@@ -148,6 +148,10 @@ class Sharing(Protocol):
         """Offsets not handed out yet."""
         ...
 
+    def left_for(self, lane: int) -> int:
+        """Those of them that a lane may take."""
+        ...
+
 
 class SharedQueue:
     """One queue for all lanes: who is fast takes more."""
@@ -179,6 +183,10 @@ class SharedQueue:
         """Offsets not handed out yet."""
         return self._queue.size
 
+    def left_for(self, lane: int) -> int:
+        """All of them are for everyone."""
+        return self._queue.size
+
 
 class FixedRanges:
     """Every lane has its own share from the start, as Spark's tasks do."""
@@ -189,11 +197,13 @@ class FixedRanges:
         self.lanes = lanes
         self._chunking = chunking
         self._queues = [_Queue() for _ in range(lanes)]
+        self._first = 0
 
     def add(self, ranges: Sequence[Range]) -> None:
-        """Shares of equal size, in the order of the ranges."""
-        for queue, share in zip(self._queues, split(ranges, self.lanes), strict=True):
-            queue.extend(share)
+        """Shares of equal size, in the order of the ranges; what is left over goes round."""
+        for turn, share in enumerate(split(ranges, self.lanes)):
+            self._queues[(self._first + turn) % self.lanes].extend(share)
+        self._first += sum(r.size for r in ranges)
 
     def join(self, lane: int, executor: str) -> None:
         """A lane's share does not depend on where it runs."""
@@ -211,6 +221,10 @@ class FixedRanges:
     def left(self) -> int:
         """Offsets not handed out yet."""
         return sum(q.size for q in self._queues)
+
+    def left_for(self, lane: int) -> int:
+        """What is left of its own share."""
+        return self._queues[lane].size
 
 
 class SharedByExecutor(FixedRanges):
@@ -230,11 +244,17 @@ class SharedByExecutor(FixedRanges):
 
     def take(self, lane: int) -> Range | None:
         """From the largest share among the lanes on its executor."""
-        here = self._executor.get(lane)
-        mates = [n for n, at in self._executor.items() if at == here] or [lane]
+        mates = self._mates(lane)
         largest = max(mates, key=lambda n: (self._queues[n].size, -n))
-        left = sum(self._queues[n].size for n in mates)
-        return self._queues[largest].cut(self._chunking.size(left, len(mates)))
+        return self._queues[largest].cut(self._chunking.size(self.left_for(lane), len(mates)))
+
+    def left_for(self, lane: int) -> int:
+        """What is left of the shares of its executor."""
+        return sum(self._queues[n].size for n in self._mates(lane))
+
+    def _mates(self, lane: int) -> list[int]:
+        here = self._executor.get(lane)
+        return [n for n, at in self._executor.items() if at == here] or [lane]
 
     def may_take_over(self, lane: int, of: int) -> bool:
         """Anyone may: an executor that is lost has no mates left."""
@@ -250,7 +270,7 @@ SHARINGS: dict[str, Callable[[int, Chunking], Sharing]] = {
 
 
 def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
-    """The same offsets in ``parts`` shares whose sizes differ by one at most, in order.
+    """The same offsets in ``parts`` shares, in order; the first ones may be larger by one.
 
     >>> split([Range("0", 0, 3), Range("1", 0, 2)], 2)  # doctest: +NORMALIZE_WHITESPACE
     [[Range(partition='0', start=0, end=3)], [Range(partition='1', start=0, end=2)]]
@@ -259,7 +279,7 @@ def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
     shares: list[list[Range]] = [[] for _ in range(parts)]
     rest = deque(ranges)
     for i, share in enumerate(shares):
-        wanted = total * (i + 1) // parts - total * i // parts
+        wanted = total // parts + (i < total % parts)
         while wanted > 0:
             first, left = rest.popleft().cut(wanted)
             share.append(first)

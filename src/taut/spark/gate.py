@@ -4,6 +4,9 @@ Spark calls ``foreachBatch`` in the thread that runs the query. The gate writes 
 through the sink and then keeps that thread until the query is granted its next turn, so that
 the batch that follows is planned with the freshest offsets. A batch that was planned without a
 turn (the first one, or one after a time without data) waits before it is run.
+
+Where all sources of a query can be held, as Taut's can, they are held instead: the written batch
+then commits at once, and the next one is not planned until the turn has come.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from taut.spark.sinks import SinkFunction
 
@@ -25,6 +28,13 @@ class Latch(Protocol):
 
     def wait(self) -> None: ...
     def open(self) -> None: ...
+
+
+class Hold(Protocol):
+    """Sources that can be kept from planning a batch."""
+
+    def hold(self) -> bool: ...
+    def go(self) -> None: ...
 
 
 class Interrupted(Exception):
@@ -93,6 +103,8 @@ class Gate:
     failed
         Called when the batch ends with an error: that of the sink with its batch id, or None
         when the query was stopped while it waited or wrote.
+    sources
+        The query's sources, if they can be held; ``hold()`` says whether they are.
     """
 
     def __init__(
@@ -103,6 +115,7 @@ class Gate:
         written: Callable[[int], bool],
         let_go: Callable[[], None],
         failed: Callable[[Exception | None, int], None],
+        sources: Hold | None = None,
     ) -> None:
         self._latch = latch
         self._sink = sink
@@ -110,6 +123,10 @@ class Gate:
         self._written = written
         self._let_go = let_go
         self._failed = failed
+        self._sources = sources
+        self._moving = threading.Lock()
+        self._held: Literal["here", "in sources"] | None = None
+        self._granted = False
         self._draining = False
         self._ending = False
         self.parked = threading.Event()
@@ -121,7 +138,10 @@ class Gate:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch; this is what ``foreachBatch`` calls."""
         started = time.thread_time()
-        if not self._planned(batch_id):
+        self._leave_sources()
+        if self._planned(batch_id):
+            self._forget_grant()
+        else:
             self._wait(batch_id)
             # what it costs counts from here, not from when the last batch ended
             self._let_go()
@@ -129,7 +149,7 @@ class Gate:
         while self._draining:
             # stopping: this batch stays in the offset log, and a restart runs it
             self.parked.set()
-            self._wait(batch_id)
+            self._wait(batch_id, parked=True)
         self.busy = True
         try:
             self._sink(df, batch_id)
@@ -144,25 +164,71 @@ class Gate:
             self.busy = False
         started = time.thread_time()
         self.last_written = batch_id
-        if not self._written(batch_id):
+        if self._written(batch_id):
+            self._let_go()
+        elif not self._hold_sources():
             self._wait(batch_id)
-        self._let_go()
+            self._let_go()
         self.cpu_seconds += time.thread_time() - started
 
+    @property
+    def held_in_sources(self) -> bool:
+        """Whether the last batch commits, or has, and the sources wait for the next turn."""
+        return self._held == "in sources"
+
     def grant(self) -> None:
-        """Let the waiting query go on."""
-        self._latch.open()
+        """Let the waiting query go on, or the one that is about to wait."""
+        with self._moving:
+            held, self._held = self._held, None
+            self._granted = held is None
+            if held == "here":
+                self._latch.open()
+            elif held == "in sources" and self._sources is not None:
+                self._sources.go()
+                self._let_go()
 
     def drain(self) -> None:
         """Let a written batch commit, and run no further one."""
-        self._draining = True
-        self._latch.open()
+        with self._moving:
+            self._draining = True
+            if self._held == "here":
+                self._held = None
+                self._latch.open()
 
     def end(self) -> None:
         """From here on the query may be interrupted: an error of its sink is no failure."""
         self._ending = True
 
-    def _wait(self, batch_id: int) -> None:
+    def _leave_sources(self) -> None:
+        """A batch is planned although the sources are held: they had not heard of it yet."""
+        with self._moving:
+            if self._held == "in sources" and self._sources is not None:
+                self._held = None
+                self._sources.go()
+
+    def _forget_grant(self) -> None:
+        """A grant that this batch runs by is not one for the next."""
+        with self._moving:
+            self._granted = False
+
+    def _hold_sources(self) -> bool:
+        """Have the sources wait instead of this thread; True if there is nothing to wait for."""
+        with self._moving:
+            if self._granted or self._draining:
+                self._granted = False
+                self._let_go()
+                return True
+            if self._sources is None or not self._sources.hold():
+                return False
+            self._held = "in sources"
+            return True
+
+    def _wait(self, batch_id: int, *, parked: bool = False) -> None:
+        with self._moving:
+            if self._granted or (self._draining and not parked):
+                self._granted = False
+                return
+            self._held = "here"
         try:
             self._latch.wait()
         except Exception:

@@ -20,6 +20,7 @@ from taut.spark.ending import end_all
 from taut.spark.gate import Gate, JvmLatch
 from taut.spark.probe import Probe, read_batch, read_progress
 from taut.spark.sinks import SinkFunction
+from taut.spark.source.control import Sources
 from taut.spark.window import Look, Shape, WindowLearner, look_at_windows
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class _Started(ABC):
     sink: SinkFunction
     told = False
     """Whether its failure has been told."""
+    over = False
+    """Whether the runtime knows that it has ended."""
     _lock_file: CheckpointLock
 
     @property
@@ -192,6 +195,7 @@ class Query(_Started):
         slo: Slo | None,
         shape: Shape,
         lock: CheckpointLock,
+        sources: Sources,
         *,
         eager: bool = False,
     ) -> None:
@@ -215,10 +219,13 @@ class Query(_Started):
             self._on_written,
             self._on_let_go,
             self._on_failed,
+            sources,
         )
+        self._sources = sources
 
     def begin(self, writer: Any) -> None:
         """Start it; its first batch waits at the gate for a turn."""
+        self._sources.claim()
         self.query = writer.foreachBatch(self._gate).start()
 
     @property
@@ -235,7 +242,13 @@ class Query(_Started):
         if not self.begun:
             return False
         status = self.query.status
-        return not status["isDataAvailable"] and not status["isTriggerActive"]
+        # Taut's sources wait for data themselves, so that they are asked nearly all the time
+        asking = self._sources.known and status["message"].startswith("Getting offsets")
+        return not status["isDataAvailable"] and (asking or not status["isTriggerActive"])
+
+    def set_free(self) -> None:
+        """It cannot be given turns: let its sources plan as they like."""
+        self._sources.go()
 
     def error(self) -> str | None:
         """What ended it, if it failed."""
@@ -299,11 +312,14 @@ class Query(_Started):
 
     def release(self) -> None:
         """Give its checkpoint free, unless a sink that could not be interrupted still writes."""
+        self._sources.release()
         if not self._gate.busy:
             super().release()
 
     def _committed(self) -> bool:
-        if self.query.status["isTriggerActive"]:
+        # a trigger that has been begun and waits in a source is no batch
+        in_source = self._gate.held_in_sources or self.waits_for_data()
+        if self.query.status["isTriggerActive"] and not in_source:
             return False
         last = self._gate.last_written
         progress = self.query._jsq.lastProgress()
@@ -343,6 +359,7 @@ class Query(_Started):
 
     def _on_failed(self, error: Exception | None, batch_id: int) -> None:
         self._runtime._ended(self)
+        self._sources.release()
         if error is None:
             return
         self._failure = f"sink raised on batch {batch_id}: {type(error).__name__}: {error}"

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 from taut.duration import seconds as to_seconds
 from taut.errors import RuntimeStopped, StartError, TautError
 from taut.policy import POLICIES, MemoryManaged, Policy, QueryView
-from taut.policy.turns import State, Turns
+from taut.policy.turns import Turns
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
 from taut.spark.probe import MemoryProbe
 from taut.spark.query import Query, StockQuery
 from taut.spark.sinks import FileSink, SinkFunction, refuse_old_results
+from taut.spark.source.control import Desk, sources_of
 from taut.spark.window import Shape, Window, inspect
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ STOCK = {
 _POLL = 0.02
 _IDLE_AFTER = 0.3
 _MEMORY_EVERY = 5.0
-_ALIVE_EVERY = 2.0
+_ALIVE_EVERY = 5.0
 
 
 class Runtime:
@@ -91,6 +92,7 @@ class Runtime:
         self._stopped = False
         self._warned = False
         self._cpu_seconds = 0.0
+        self._desk_before = Desk.cpu_seconds()
         self._next_memory = self._next_alive = 0.0
         self._thread: threading.Thread | None = None
         if self.policy_name not in STOCK:
@@ -145,6 +147,7 @@ class Runtime:
         _refuse_wrong(df, name, sink, checkpoint)
         refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = _shape(df, given, output_mode)
+        sources = sources_of(df)
         writer: Any = (
             df.writeStream.queryName(name)
             .outputMode(output_mode)
@@ -162,10 +165,12 @@ class Runtime:
             self._refuse_shared_path(name, sink)
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
-            if self.policy_name in STOCK:
+            if self.policy_name in STOCK or sources.resident:
                 query = StockQuery(name, sink, objective, shape, lock)
             else:
-                query = Query(self, name, sink, objective, shape, lock, eager=available_now)
+                query = Query(
+                    self, name, sink, objective, shape, lock, sources, eager=available_now
+                )
                 self._turns.add(name, time.time())
             self._queries[name] = query
         # outside the lock: the other queries go on meanwhile
@@ -253,7 +258,7 @@ class Runtime:
     def overhead(self) -> float:
         """CPU seconds that deciding and holding have used so far."""
         gates = sum(q.cpu_seconds for q in self.queries.values())
-        return self._cpu_seconds + gates
+        return self._cpu_seconds + gates + Desk.cpu_seconds() - self._desk_before
 
     def __enter__(self) -> Self:
         return self
@@ -336,6 +341,7 @@ class Runtime:
             # a query that cannot be let go, its JVM gone or its thread: the others still can
             log.warning("query %s could not be let go: %r", name, error)
             self._turns.remove(name)
+            query.set_free()
 
     def _warn(self) -> None:
         if self._turns.failure is not None and not self._warned:
@@ -369,9 +375,9 @@ class Runtime:
                 self._nudged = True
         if now >= self._next_alive:
             self._next_alive = now + _ALIVE_EVERY
-            for name in self._turns.names(State.LOOSE) + self._turns.names(State.RUNNING):
-                if not self._queries[name].active:
-                    self._forget(self._queries[name])
+            for query in self._queries.values():
+                if not query.over and not query.active:
+                    self._forget(query)
                     self._nudged = True
 
     def _watch_memory(self, now: float) -> None:
@@ -413,6 +419,7 @@ class Runtime:
         """A query has ended: its name and its checkpoint are free."""
         if self._queries.get(query.name) is query:
             self._turns.remove(query.name)
+        query.over = True
         query.release()
         error = None if query.told else query.error()
         if error is not None:

@@ -7,8 +7,10 @@ a process, where one is to be killed or stopped from outside).
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from tests.conftest import wait_until
 from tests.spark.cluster import CONF
 
 import taut
+from taut.spark.source.frames import Client
 
 ROWS, START = 6_000, 1_790_000_000.0
 MARK = 1_234
@@ -45,6 +48,10 @@ def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any
             if fault == "task":
                 there.touch()
                 raise OSError("the first attempt fails")
+            if fault == "connection":
+                there.touch()
+                for client in [each for each in gc.get_objects() if isinstance(each, Client)]:
+                    client._socket.shutdown(socket.SHUT_RDWR)
             if fault in ("executor", "freeze", "driver"):
                 who = executor_pid() if fault == "executor" else os.getpid()
                 ready = there.with_suffix(".part")
@@ -106,13 +113,15 @@ def main(master: str, folder: Path, fault: str) -> None:
     def write(df: DataFrame, batch_id: int) -> None:
         sink(df.select("n", "lane", "log_partition", "log_offset"), batch_id)
 
-    query = (
-        rows.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = rows.writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    there = folder / "there"
+    if fault == "between" and not there.exists():
+        query = writer.trigger(processingTime="1 hour").start()
+        wait_until(lambda: query.lastProgress is not None)
+        there.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
 

@@ -37,7 +37,9 @@ def told(folder: Path) -> str:
     return (folder / "driver.log").read_text()[-4_000:]
 
 
-@pytest.mark.parametrize("fault", ["task", "executor", "output", "freeze", "driver"])
+@pytest.mark.parametrize(
+    "fault", ["task", "connection", "executor", "output", "freeze", "driver", "between"]
+)
 def test_every_row_once(
     master: str, tmp_path: Path, fault: str, eventually: Callable[..., None]
 ) -> None:
@@ -59,7 +61,7 @@ def test_every_row_once(
         elif fault == "driver":
             os.killpg(driver.pid, signal.SIGKILL)
         code = driver.wait(timeout=300)
-    if fault == "driver":
+    if fault in ("driver", "between"):
         assert code == -signal.SIGKILL
         with process(tmp_path, "driver", *command) as again:
             assert again.wait(timeout=300) == 0, told(tmp_path)

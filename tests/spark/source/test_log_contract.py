@@ -35,7 +35,8 @@ RECORDS = st.fixed_dictionaries({"a": st.integers(-(2**63), 2**63 - 1), "s": st.
 def scheduled(data: st.DataObject) -> Iterator[tuple[Log, Expected]]:
     partitions, total = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 60))
     rate = data.draw(st.floats(1e-3, 1e9))
-    log = ScheduleLog(0.0, rate, partitions, total, clock=long_after)
+    arrivals = data.draw(st.sampled_from(["even", "random"]))
+    log = ScheduleLog(0.0, rate, partitions, total, arrivals=arrivals, clock=long_after)
     rows = {
         str(p): [{"n": n, "value": ""} for n in range(p, total, partitions)]
         for p in range(partitions)
@@ -214,7 +215,7 @@ def test_options_are_refused_with_their_value(options: dict[str, str], message: 
 
 
 def test_options_make_the_same_log(tmp_path: Path) -> None:
-    schedule = ScheduleLog(5.5, 0.1, 3, 100, 7)
+    schedule = ScheduleLog(5.5, 0.1, 3, 100, 7, "random")
     assert open_log(schedule.options()) == schedule
     assert open_log({**ScheduleLog(1, 10).options(), "unrelated": "x"}) == ScheduleLog(1, 10)
 

@@ -278,12 +278,12 @@ def test_wait_is_woken_by_an_append(
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(log._waiting) == 3)
+    eventually(lambda: log._listener.waiting == 3)
     log.append(["x"])
     for thread in threads:
         thread.join(25)
     assert answers == [{"0": 1}] * 3
-    assert not log._waiting
+    eventually(lambda: log._listener.waiting == 0)
 
 
 def faults(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -38,11 +39,16 @@ def test_arrivals_are_exact_to_the_microsecond(
 
 
 @settings(derandomize=True, deadline=None, database=None)
-@given(rate=RATES, elapsed_us=st.integers(-5, 10**10), total=st.none() | st.integers(0, 1_000))
+@given(
+    rate=RATES,
+    elapsed_us=st.integers(-5, 10**10),
+    total=st.none() | st.integers(0, 1_000),
+    how=st.sampled_from(["even", "random"]),
+)
 def test_a_row_is_there_exactly_from_its_arrival(
-    rate: float, elapsed_us: int, total: int | None
+    rate: float, elapsed_us: int, total: int | None, how: str
 ) -> None:
-    log = ScheduleLog(0.0, rate, total=total, clock=lambda: elapsed_us / 1e6)
+    log = ScheduleLog(0.0, rate, total=total, arrivals=how, clock=lambda: elapsed_us / 1e6)
     rows = log.latest()["0"]
     if rows:
         assert arrivals(log, "0", rows - 1, rows)[0] <= elapsed_us
@@ -57,6 +63,19 @@ def test_a_rate_of_many_digits_is_exact_too() -> None:
     numbers = [offset * 3 + 2 for offset in range(10**9, 10**9 + 5_000)]
     assert arrivals(log, "2", 10**9, 10**9 + 5_000) == [int(n * step) for n in numbers]
     assert 5_000 * log._ratio[1] > 2**63, "numpy's integers are too small for this"
+
+
+def test_random_arrivals_are_bursty_keep_the_rate_and_never_differ() -> None:
+    log = ScheduleLog(10.0, 1_000, arrivals="random")
+    times = np.array(arrivals(log, "0", 0, 20_000))
+    assert times[0] >= 10_000_000
+    assert 29_990_000 < times[-1] <= 30_000_000
+    gaps = np.diff(times)
+    assert gaps.min() >= 0
+    assert 0.9 < gaps.std() / gaps.mean() < 1.1, "as independent senders are"
+    again = ScheduleLog(10.0, 1_000, partitions=3, arrivals="random")
+    assert arrivals(again, "2", 0, 6_000) == times[2::3][:6_000].tolist()
+    assert arrivals(again, "1", 1_234, 2_345) == times[1::3][1_234:2_345].tolist()
 
 
 def test_rows_lie_in_partitions_in_turn() -> None:
@@ -147,6 +166,7 @@ def test_rows_beyond_the_total_are_lost() -> None:
         ({"partitions": 0}, "partitions=0"),
         ({"total": -1}, "total=-1"),
         ({"payload": -1}, "payload=-1"),
+        ({"arrivals": "poisson"}, "arrivals='poisson': must be one of even, random"),
     ],
 )
 def test_refuses(options: dict[str, Any], message: str) -> None:

@@ -132,10 +132,11 @@ class Batch:
             if lane.open and now - lane.seen > self._silence:
                 self._give_back(number, lane)
 
-    @property
-    def idle(self) -> bool:
-        """Whether a lane that asks would only be told to wait."""
-        return not (self._again or self._closed or self._sharing.left)
+    def waits(self, number: int) -> bool:
+        """Whether a lane that asks now would only be told to ask again."""
+        if self._sharing.left_for(number) or self._may_end(number):
+            return False
+        return not any(self._sharing.may_take_over(number, of) for _, of in self._again)
 
     def belongs(self) -> dict[int, list[Chunk]]:
         """The finished chunks by lane."""

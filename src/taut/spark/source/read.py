@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from taut.errors import StartError
+from taut.spark.source.control import Control, Desk
+from taut.spark.source.follower import OPTION
 from taut.spark.source.logs import KINDS
 from taut.spark.source.operators import Chain, OperatorError
 from taut.spark.source.options import SourceOptions
@@ -47,6 +49,9 @@ class Read:
     spark: SparkSession
     options: Mapping[str, str]
     chain: Chain = field(default_factory=Chain)
+    control: Control = field(
+        default_factory=lambda: Desk.one().control(), repr=False, compare=False
+    )
 
     def map(self, function: Any, schema: Any = None, **how: Any) -> Self:
         """Replace each row by what ``function`` gives for it."""
@@ -67,9 +72,19 @@ class Read:
         """
         return replace(self, chain=self.chain.to(sink))
 
+    def limit(self, most: int | None) -> None:
+        """Change what a batch may take, while queries run; sources hear of it within milliseconds.
+
+        Takes the place of ``maxOffsetsPerTrigger`` in all streams of this ``taut.read``, whatever
+        operators they have; None goes back to it.
+        """
+        if self.options.get("timing") == "resident":
+            raise ValueError("limit: a resident batch takes all that arrives until it ends")
+        self.control.limit(most)
+
     def load(self) -> DataFrame:
         """The stream as a DataFrame."""
-        options = dict(self.options)
+        options = {**self.options, OPTION: self.control.option}
         if self.chain:
             try:
                 packed = self.chain.dumps()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from taut.policy.admission import admit
+from taut.policy.admission import Limits, admit
 from taut.policy.sharing import SHARINGS, Range
+from taut.spark.source.control import FORMAT
 from taut.spark.source.distributor import Batch
+from taut.spark.source.follower import Follower, Wheel
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import DataLost, Log, LogError
@@ -37,10 +40,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taut")
 
-FORMAT = "taut"
 _EARLIEST, _LATEST = -2, -1
 _RECENT = 30.0
 """Seconds after its end within which a batch is followed by the next, not by a restart."""
+_HELD_FOR = 5.0
 _POLL = 0.01
 _LONGEST_WAIT = 0.1
 """Spark asks an idle source again after 10 ms; waiting here instead costs it nothing."""
@@ -63,7 +66,7 @@ class TautSource(DataSource):
         options = _lower(self.options)
         how = SourceOptions.parse(options)
         reader = ResidentReader if how.timing == "resident" else TautReader
-        return reader(open_log(options), _chain(options), how)
+        return reader(open_log(options), _chain(options), how, Wheel.of(options))
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,15 @@ class Lane(InputPartition):
 class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches over a log and has its lanes take them apart."""
 
-    def __init__(self, source: Log, chain: Chain, options: SourceOptions) -> None:
+    def __init__(
+        self, source: Log, chain: Chain, options: SourceOptions, wheel: Wheel | None = None
+    ) -> None:
         self._log = source
         self._chain = chain
         self._options = options
+        self._wheel = wheel
+        self._follower: Follower | None = None
+        self._idle = False
         self._bound: dict[str, int] | None = None
         self._server: Server | None = None
         self._last_batch = time.monotonic()
@@ -88,7 +96,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_server": None, "_planned": []}
+        return self.__dict__ | {"_server": None, "_planned": [], "_follower": None, "_wheel": None}
 
     # -- in the source process ---------------------------------------------------------------
 
@@ -102,17 +110,22 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bound = dict(self._log.latest())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        self._wait_for_turn()
         begun = time.monotonic()
         start = self._known(start)
+        # the first look after a batch does not wait: a batch without data may be due
+        patience = _LONGEST_WAIT if self._idle else 0.0
         while True:
             latest = self._log.latest() if self._bound is None else self._bound
             now = time.monotonic()
-            end = admit(start, latest, self._options.limits, now - self._last_batch)
-            if end != start or self._bound is not None or now - begun >= _LONGEST_WAIT:
+            end = admit(start, latest, self._limits(), now - self._last_batch)
+            self._idle = end == start
+            if not self._idle or self._bound is not None or now - begun >= patience:
                 return end
             time.sleep(_POLL)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._follow()  # the first batch after a restart was planned before it
         start = self._known(start)
         ranges = [
             Range(partition, start.get(partition, 0), upto)
@@ -122,7 +135,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = time.monotonic()
         if not ranges:
             return []
-        key, batch = self._open(end, wait=0.02)
+        key, batch = self._open(end)
         batch.add(ranges)
         batch.close()
         return self._lanes(key, batch)
@@ -140,6 +153,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server.do(lambda distributor: distributor.forget(*keys))
 
     def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.stop()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -156,6 +171,23 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         attempt = context.taskAttemptId()
         return run_lane(partition.place, partition.number, attempt, self._log, self._chain)
 
+    # -- how the driver steers it --------------------------------------------------------------
+
+    def _wait_for_turn(self) -> None:
+        """Wait while the driver holds this source, unless Spark has gone meanwhile."""
+        self._follow()
+        spark = os.getppid()
+        while self._follower and not self._follower.wait(_HELD_FOR) and os.getppid() == spark:
+            pass
+
+    def _follow(self) -> None:
+        if self._wheel is not None and self._follower is None:
+            self._follower = Follower(self._wheel)
+
+    def _limits(self) -> Limits:
+        most = None if self._follower is None else self._follower.most
+        return self._options.limits if most is None else self._options.limits.capped(most)
+
     # -- offsets ----------------------------------------------------------------------------------
 
     def _serving(self) -> Server:
@@ -163,14 +195,14 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._server = Server(self._options.host)
         return self._server
 
-    def _open(self, end: dict[str, int], wait: float) -> tuple[str, Batch]:
+    def _open(self, end: dict[str, int]) -> tuple[str, Batch]:
         """A new batch, not yet known to the distributor."""
         self._batches += 1
         key = f"{self._batches}"
         self._planned.append((dict(end), key))
         chunking = self._options.chunking()
         sharing = SHARINGS[self._options.sharing](self._options.lanes, chunking)
-        return key, Batch(sharing, chunking, silence=self._options.silence, wait=wait)
+        return key, Batch(sharing, chunking, silence=self._options.silence, wait=0.0)
 
     def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
         """Let lanes ask for the batch."""
@@ -214,13 +246,15 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class ResidentReader(TautReader):
     """Plans batches that end at a time in the near future; see :mod:`.resident`."""
 
-    def __init__(self, source: Log, chain: Chain, options: SourceOptions) -> None:
+    def __init__(
+        self, source: Log, chain: Chain, options: SourceOptions, wheel: Wheel | None = None
+    ) -> None:
         if not source.timed:
             raise LogError(
                 f"timing='resident' needs a log that keeps the time of arrival, such as a "
                 f"MemoryLog; {type(source).__name__} does not"
             )
-        super().__init__(source, chain, options)
+        super().__init__(source, chain, options, wheel)
         self._pauses = Pauses()
         self._feeder: Feeder | None = None
         self._open_batch: Batch | None = None
@@ -243,7 +277,7 @@ class ResidentReader(TautReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         begin = self._log.at(until(start)) if UNTIL in start else self._known(start)
-        key, batch = self._open(end, wait=0.0)
+        key, batch = self._open(end)
         lanes = self._lanes(key, batch)
         if UNTIL in start and until(start) > time.time() - _RECENT:
             self._pauses.ended(until(start))

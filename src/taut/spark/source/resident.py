@@ -33,8 +33,8 @@ _SHORTEST, _LONGEST = 10.0, 300.0
 def horizon_for(pause: float) -> float:
     """How long a batch must be for its pause to stay out of the p99.
 
-    >>> horizon_for(0.35)
-    87.5
+    >>> horizon_for(0.4)
+    100.0
     """
     return min(_LONGEST, max(_SHORTEST, pause / _ROWS_IN_PAUSES))
 

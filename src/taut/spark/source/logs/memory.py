@@ -5,19 +5,14 @@ What the driver appends is gone when the driver ends.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from taut.spark.source.frames import HELLO_FRAME, FrameError, Hello, encode, knows, read_frame
+from taut.spark.source.listener import Listener
 from taut.spark.source.logs.base import DataLost, LogError, Offsets
 from taut.spark.source.logs.options import required, schema_from, schema_text
 from taut.spark.source.logs.remote import (
@@ -39,14 +34,8 @@ from taut.spark.source.logs.store import LogFull, Store
 
 __all__ = ["LogFull", "MemoryLog", "RemoteMemoryLog", "from_options"]
 
-log = logging.getLogger("taut")
-
 LIMIT_BYTES = 256 * 2**20
 _ANSWER_BYTES = 8 * 2**20
-_HELLO_S = 30.0
-
-_hello = msgspec.msgpack.Decoder(Hello).decode
-_request = msgspec.msgpack.Decoder(Request).decode
 
 
 class MemoryLog:
@@ -97,23 +86,13 @@ class MemoryLog:
         self._own = VALUE if schema is None else schema
         self._store = Store(complete(self._own), partitions, limit_bytes)
         self._clock = clock
-        self._token = secrets.token_urlsafe(32)
         self._lock = threading.Lock()
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._told: set[str] = set()
         self._closed = False
-        self._stop = asyncio.Event()
-        started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main(host, started)), name="taut-memory-log"
-        )
-        self._thread.daemon = True
-        self._thread.start()
         try:
-            self._loop, port = started.result()
+            self._listener = Listener("taut-memory-log", host, Request, self._answer)
         except OSError as error:
             raise LogError(f"host={host!r}: cannot serve there: {error}") from error
-        self._address = (host, port)
+        self._address = self._listener.address
 
     def append(
         self,
@@ -134,9 +113,7 @@ class MemoryLog:
             self._refuse_closed()
             to = None if partition is None else str(partition)
             self._store.append(batch, micros(self._clock()), to)
-            if self._waiting:
-                self._loop.call_soon_threadsafe(_wake, list(self._waiting))
-                self._waiting.clear()
+        self._listener.ring()
 
     def trim(self, before: Offsets) -> None:
         """Forget the rows before these offsets; to read them is :class:`DataLost` from now on."""
@@ -155,12 +132,12 @@ class MemoryLog:
 
     def remote(self) -> RemoteMemoryLog:
         """The log to read from, in this or another process."""
-        return RemoteMemoryLog(self._address, self._token, self._columns)
+        return RemoteMemoryLog(self._address, self._listener.token, self._columns)
 
     def options(self) -> dict[str, str]:
         """The same as options of a data source."""
         host, port = self._address
-        given = {"log": "memory", "address": f"{host}:{port}", "token": self._token}
+        given = {"log": "memory", "address": f"{host}:{port}", "token": self._listener.token}
         return given | ({} if self._columns is None else {"arrowschema": schema_text(self._own)})
 
     def close(self) -> None:
@@ -169,8 +146,7 @@ class MemoryLog:
             if self._closed:
                 return
             self._closed = True
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._listener.close()
 
     def check(self) -> None:
         """Assert what must hold of the rows kept."""
@@ -226,52 +202,6 @@ class MemoryLog:
     def _fields(self) -> str:
         return ", ".join(f"{field.name} {field.type}" for field in self._own)
 
-    async def _main(self, host: str, started: Future[Any]) -> None:
-        try:
-            server = await asyncio.start_server(self._serve, host, 0)
-        except OSError as error:
-            started.set_exception(error)
-            return
-        started.set_result((asyncio.get_running_loop(), server.sockets[0].getsockname()[1]))
-        await self._stop.wait()
-        server.close()
-        peers = asyncio.all_tasks() - {asyncio.current_task()}
-        for peer in peers:
-            peer.cancel()
-        await asyncio.gather(*peers, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._talk(reader, writer)
-        except asyncio.CancelledError:
-            writer.transport.abort()  # the log is being closed
-        except FrameError as error:
-            self._tell("frame", error)
-        except msgspec.MsgspecError as error:
-            self._tell("message", error)
-        except TimeoutError:
-            self._tell("silence", f"said nothing for {_HELLO_S} s")
-        except OSError:
-            pass  # it went away
-        except Exception as error:  # one connection must not take the others with it
-            self._tell("request", error)
-        finally:
-            writer.close()
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(_HELLO_S):
-            body = await read_frame(reader, HELLO_FRAME)
-        if body is None:
-            return
-        hello = _hello(body)
-        # a token that is not ASCII cannot be compared, nor be the right one
-        if not (hello.token.isascii() and knows(hello, self._token)):
-            self._tell("token", "wrong token or version")
-            return
-        while (body := await read_frame(reader)) is not None:
-            writer.write(encode(await self._answer(_request(body))))
-            await writer.drain()
-
     async def _answer(self, request: Request) -> Answer:
         try:
             if isinstance(request, Read):
@@ -301,28 +231,10 @@ class MemoryLog:
         return Rows(sink.getvalue().to_pybytes(), end)
 
     async def _news(self, request: Wait) -> None:
-        change = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._store.newer(request.known):
                 return
-            self._waiting.add(change)
-        try:
-            await asyncio.wait([change], timeout=min(max(0.0, request.timeout), LONGEST_WAIT_S))
-        finally:
-            with self._lock:
-                self._waiting.discard(change)
-
-    def _tell(self, kind: str, what: object) -> None:
-        """Warn of a fault, once for each kind: a peer that errs can err a thousand times."""
-        if kind not in self._told:
-            self._told.add(kind)
-            log.warning("%r cut a connection off (%s): %s", self, kind, what)
-
-
-def _wake(waiting: Sequence[asyncio.Future[None]]) -> None:
-    for each in waiting:
-        if not each.done():
-            each.set_result(None)
+        await self._listener.news(min(request.timeout, LONGEST_WAIT_S))
 
 
 def from_options(options: Mapping[str, str]) -> RemoteMemoryLog:

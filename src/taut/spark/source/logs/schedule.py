@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ _OWN = pa.schema(
 _SCHEMA = complete(_OWN)
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz012345", dtype=np.uint8)
 _MOST_BYTES = 2**31 - 1  # of text in one Arrow array
+_ARRIVALS = ("even", "random")
+_BLOCK = 1_000
+"""Rows that random arrivals are drawn for at once: each block takes the time it would even."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class ScheduleLog(Log):
         Stop after so many rows.
     payload
         Characters of ``value``; they follow from ``n``.
+    arrivals
+        ``"even"``, or ``"random"``: each thousand rows at random times of the span that they would
+        take even. Bursty as independent senders are, up to bursts of a thousand rows; the same at
+        every run.
     clock, sleep
         For tests. A log is pickled with them, so they are functions of a module.
 
@@ -69,6 +76,7 @@ class ScheduleLog(Log):
     partitions: int = 1
     total: int | None = None
     payload: int = 0
+    arrivals: str = "even"
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 
@@ -84,6 +92,8 @@ class ScheduleLog(Log):
             raise LogError(f"total={self.total}: must be 0 rows or more")
         if self.payload < 0:
             raise LogError(f"payload={self.payload}: must be 0 characters or more")
+        if self.arrivals not in _ARRIVALS:
+            raise LogError(f"arrivals={self.arrivals!r}: must be one of {', '.join(_ARRIVALS)}")
 
     def schema(self) -> pa.Schema:
         return _SCHEMA
@@ -132,6 +142,7 @@ class ScheduleLog(Log):
         """What makes this log again, as options of a data source."""
         given = {"log": "schedule", "start": str(self.start), "rate": str(self.rate)}
         given |= {"partitions": str(self.partitions), "payload": str(self.payload)}
+        given |= {"arrivals": self.arrivals}
         return given if self.total is None else given | {"total": str(self.total)}
 
     @cached_property
@@ -140,6 +151,11 @@ class ScheduleLog(Log):
         return (MICRO / Fraction(str(self.rate))).as_integer_ratio()
 
     def _arrival(self, n: int) -> int:
+        if self.arrivals == "even":
+            return self._even(n)
+        return int(self._drawn(n // _BLOCK)[n % _BLOCK])
+
+    def _even(self, n: int) -> int:
         up, down = self._ratio
         return micros(self.start) + n * up // down
 
@@ -149,13 +165,22 @@ class ScheduleLog(Log):
             return 0
         up, down = self._ratio
         rows = -(-(elapsed + 1) * down // up)
+        if self.arrivals == "random":
+            block = (rows - 1) // _BLOCK
+            rows = block * _BLOCK + int(np.searchsorted(self._drawn(block), now_us, "right"))
         return rows if self.total is None else min(rows, self.total)
 
     def _arrivals(self, first: int, count: int) -> Numbers:
-        """When rows ``first``, ``first + partitions``, ... arrive.
+        """When rows ``first``, ``first + partitions``, ... arrive."""
+        if self.arrivals == "even":
+            return self._evens(first, count)
+        lowest, highest = first // _BLOCK, (first + (count - 1) * self.partitions) // _BLOCK
+        drawn = np.concatenate([self._drawn(block) for block in range(lowest, highest + 1)])
+        picked: Numbers = drawn[first - lowest * _BLOCK :: self.partitions][:count]
+        return picked
 
-        Whole microseconds and what is left over are kept apart, so that numpy's 64 bits do.
-        """
+    def _evens(self, first: int, count: int) -> Numbers:
+        """Whole microseconds and what is left over are kept apart, so that numpy's 64 bits do."""
         up, down = self._ratio
         whole, rest = divmod(first * up, down)
         step, left = divmod(self.partitions * up, down)
@@ -166,6 +191,11 @@ class ScheduleLog(Log):
             carried = np.array([(rest + i * left) // down for i in range(count)], dtype=np.int64)
         arrivals: Numbers = micros(self.start) + whole + index * step + carried
         return arrivals
+
+    def _drawn(self, block: int) -> Numbers:
+        """When the rows of a block arrive, in order."""
+        begin, end = self._even(block * _BLOCK), self._even((block + 1) * _BLOCK)
+        return begin + (_shares(block) * (end - begin)).astype(np.int64)
 
     def _values(self, numbers: Numbers) -> pa.Array:
         rows, size = len(numbers), self.payload
@@ -199,12 +229,19 @@ class ScheduleLog(Log):
         return int(partition)
 
 
+@lru_cache(maxsize=256)
+def _shares(block: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Random times within a block, sorted, as shares of its length."""
+    return np.sort(np.random.default_rng(block).random(_BLOCK))
+
+
 def from_options(options: Mapping[str, str]) -> ScheduleLog:
-    """The log of ``start``, ``rate``, ``partitions``, ``total`` and ``payload``."""
+    """The log of ``start``, ``rate``, ``partitions``, ``total``, ``payload`` and ``arrivals``."""
     return ScheduleLog(
         number(options, "start", float, "1790000000.0"),
         number(options, "rate", float, "1000"),
         number({"partitions": "1", **options}, "partitions", int, "1"),
         number(options, "total", int, "1000") if "total" in options else None,
         number({"payload": "0", **options}, "payload", int, "100"),
+        options.get("arrivals", "even"),
     )

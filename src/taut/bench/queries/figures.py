@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, median
+
+from taut.bench.rounds import quantile
 
 STOCK = "spark-default"
 
@@ -41,19 +42,6 @@ class Run:
     def missed(self) -> int:
         """Windows that were due and never came."""
         return len(self.samples) - len(self.latencies)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank quantile of sorted values.
-
-    Examples
-    --------
-    >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5), quantile([1.0, 2.0, 3.0, 4.0], 0.99)
-    (2.0, 4.0)
-    """
-    # Rounded first: 0.07 * 100 is above 7 in floats and would give the next rank.
-    rank = math.ceil(round(share * len(ordered), 9))
-    return ordered[max(rank, 1) - 1]
 
 
 def summary(run: Run) -> dict[str, float]:

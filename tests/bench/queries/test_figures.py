@@ -2,20 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from taut.bench.figures import Run, Sample, figures, quantile, remarks, summary
+from taut.bench.queries.figures import Run, Sample, figures, remarks, summary
 
 
 def run(policy: str, round_: int, latencies: list[float | None], **more: float) -> Run:
     samples = tuple(Sample(0, index, each) for index, each in enumerate(latencies))
     return Run(policy, round_, samples, seconds=10.0, **more)  # type: ignore[arg-type]
-
-
-def test_the_quantile_is_of_the_nearest_rank() -> None:
-    values = [float(value) for value in range(1, 101)]
-    assert quantile(values, 0.07) == 7
-    assert quantile(values, 0.99) == 99
-    assert quantile(values, 1.0) == 100
-    assert quantile([5.0], 0.5) == 5
 
 
 def test_summary_leaves_the_missed_out_of_the_latencies() -> None:

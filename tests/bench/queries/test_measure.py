@@ -14,20 +14,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import taut
-from taut.bench.figures import Run, Sample
-from taut.bench.queries import bench, order, write_latencies
+from taut.bench.place import Place
+from taut.bench.queries.figures import Run, Sample
+from taut.bench.queries.measure import bench, write_latencies
+from taut.bench.queries.run import Collector, Progress, Spec, run
+from taut.bench.queries.show import live, results
 from taut.bench.record import BenchError
-from taut.bench.run import Collector, Place, Progress, Spec, run
-from taut.bench.show import live, results
 from taut.cli import main
-
-
-def test_every_round_has_every_policy_and_another_one_first() -> None:
-    assert list(order("abc", 3)) == [
-        (1, "a"), (1, "b"), (1, "c"),
-        (2, "b"), (2, "c"), (2, "a"),
-        (3, "c"), (3, "a"), (3, "b"),
-    ]  # fmt: skip
 
 
 def test_due_windows_of_all_queries() -> None:
@@ -39,7 +32,7 @@ def test_due_windows_of_all_queries() -> None:
 
 def test_the_first_row_of_a_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([104.5, 109.0])
-    monkeypatch.setattr("taut.bench.run.time", SimpleNamespace(time=lambda: next(clock)))
+    monkeypatch.setattr("taut.bench.queries.run.time", SimpleNamespace(time=lambda: next(clock)))
     collector = Collector(2)
     batch: Any = SimpleNamespace(collect=lambda: [{"end": datetime.fromtimestamp(104)}])
     collector.sink(1)(batch, 0)

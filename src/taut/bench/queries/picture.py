@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 
-from taut.bench.figures import STOCK, Run
+from taut.bench.queries.figures import STOCK, Run
 
 _INK, _MUTED, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _TAUT = "least-slack"
@@ -67,7 +67,7 @@ def curve(runs: Sequence[Run]) -> tuple[list[float], list[float], int] | None:
 
     Examples
     --------
-    >>> from taut.bench.figures import Sample
+    >>> from taut.bench.queries.figures import Sample
     >>> curve([Run("a", 1, (Sample(0, 0, 2.0), Sample(0, 1, 1.0), Sample(0, 2, None)), 1.0)])
     ([1.0, 1.0, 2.0], [1.0, 0.6666666666666666, 0.3333333333333333], 1)
     """

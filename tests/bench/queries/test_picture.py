@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taut.bench.figures import Run, Sample
-from taut.bench.picture import curve, picture
+from taut.bench.queries.figures import Run, Sample
+from taut.bench.queries.picture import curve, picture
 
 
 def run(policy: str, latencies: list[float | None]) -> Run:

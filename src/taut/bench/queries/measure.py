@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from taut.bench.figures import Run, figures
+from taut.bench.place import spark_session
+from taut.bench.queries.figures import Run, figures
+from taut.bench.queries.run import Spec, Watcher, run, warm_jvm
 from taut.bench.record import BenchError, Record
-from taut.bench.run import Spec, Watcher, run, spark_session, warm_jvm
-
-
-def order(policies: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
-    """Which policy runs when: all of them in each round, another one first each time.
-
-    Examples
-    --------
-    >>> list(order(["a", "b"], 2))
-    [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'a')]
-    """
-    for index in range(rounds):
-        turn = index % len(policies)
-        for policy in (*policies[turn:], *policies[:turn]):
-            yield index + 1, policy
+from taut.bench.rounds import order
 
 
 def bench(

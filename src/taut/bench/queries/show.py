@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from taut.bench.figures import Run, figures, quantile
-from taut.bench.run import Progress, Watcher
+from taut.bench.lines import Lines
+from taut.bench.queries.figures import Run, figures
+from taut.bench.queries.run import Progress, Watcher
+from taut.bench.rounds import quantile
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-_LINE_EVERY_S = 10.0
 
 
 @contextmanager
 def live(console: Console) -> Iterator[Watcher]:
     """A table that keeps itself current on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
-        yield _Lines(console)
+        lines = Lines(console)
+        yield lambda now: lines.tell((now.round, now.policy, now.phase), _words(now))
         return
     from rich.live import Live
 
@@ -41,30 +41,16 @@ def live(console: Console) -> Iterator[Watcher]:
         yield watch
 
 
-class _Lines:
-    """One line at each change of phase, and one every ten seconds."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last: tuple[int, str, str] | None = None
-        self._begun = self._at = time.monotonic()
-
-    def __call__(self, now: Progress) -> None:
-        key = (now.round, now.policy, now.phase)
-        moment = time.monotonic()
-        if key == self._last and moment - self._at < _LINE_EVERY_S:
-            return
-        self._last, self._at = key, moment
-        words = [f"round {now.round}" if now.round else "warm-up", f"{now.policy}: {now.phase}"]
-        if now.due:
-            words.append(f"{len(now.latencies)} of {now.due} windows out")
-        if now.latencies:
-            mean, p99 = _so_far(now.latencies)
-            words.append(f"mean {mean:.2f} s, p99 {p99:.2f} s")
-        if now.left_s > 0:
-            words.append(f"at most {now.left_s:.0f} s left")
-        clock = f"{moment - self._begun:5.0f} s  "
-        self._console.print(clock + ", ".join(words), highlight=False, soft_wrap=True)
+def _words(now: Progress) -> list[str]:
+    words = [f"round {now.round}" if now.round else "warm-up", f"{now.policy}: {now.phase}"]
+    if now.due:
+        words.append(f"{len(now.latencies)} of {now.due} windows out")
+    if now.latencies:
+        mean, p99 = _so_far(now.latencies)
+        words.append(f"mean {mean:.2f} s, p99 {p99:.2f} s")
+    if now.left_s > 0:
+        words.append(f"at most {now.left_s:.0f} s left")
+    return words
 
 
 def _board(board: dict[tuple[int, str], Progress]) -> Table:

@@ -1,0 +1,80 @@
+"""Where benchmarks run: one Spark, quiet, and a folder that goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.bench.record import BenchError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs happen: one Spark, and a folder outside the project that goes when it stops."""
+
+    spark: SparkSession
+    folder: Path
+
+
+@contextlib.contextmanager
+def spark_session(master: str = "local[*]") -> Iterator[Place]:
+    """The session that every run shares; stopped at the end unless it was there before.
+
+    Its scheduler mode is FAIR so that ``spark-fair`` can have its pools. All else runs in the
+    default pool, which is FIFO inside: what stock Spark does.
+    """
+    from pyspark.sql import SparkSession
+
+    import taut
+
+    found = SparkSession.getActiveSession()
+    folder = Path(tempfile.mkdtemp(prefix="taut-bench-"))
+    log = folder / "spark.log"
+    try:
+        with _errors_to(log):
+            spark = found or taut.session(master, conf=_CONF)
+        # Spark keeps the progress of every batch, so that nothing has to listen during a run.
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+        try:
+            yield Place(spark, folder)
+        finally:
+            if found is None:
+                spark.stop()
+    except BenchError as error:
+        raise BenchError(f"{error}\nWhat Spark said is in {log}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    # After Spark has stopped: its state store uploads snapshots of queries that have ended, and
+    # so puts back a checkpoint that was deleted with its run.
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Give processes started meanwhile another standard error, for as long as they live.
+
+    Spark's JVM and its Python workers write there when queries are stopped, across the table
+    that a person is watching.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)

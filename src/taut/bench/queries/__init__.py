@@ -1,0 +1,1 @@
+"""``taut bench queries``: many windowed queries on one Spark, policy against policy."""

@@ -1,0 +1,234 @@
+"""How the driver steers a source while its query runs: when it may plan a batch, and how large.
+
+The source lives in a process of Spark's own. A :class:`Control` in the driver says what it is to
+do, a :class:`.follower.Follower` in the source does it; between them is a socket on loopback, on
+which the source asks and the driver answers when there is news.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from taut.spark.source.follower import ASK_FOR, OPTION, Look, Told
+from taut.spark.source.listener import Listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("taut")
+
+FORMAT = "taut"
+_RESIDENT = "resident"
+_REQUESTS = 4_096
+_GONE_AFTER = 3 * ASK_FOR
+
+
+class Control:
+    """Steers the sources of one ``taut.read``.
+
+    Several queries may come of one read. Holding them together would hold a query for another's
+    sake: :meth:`hold` works only while there is one.
+    """
+
+    def __init__(self, desk: Desk, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = uuid.uuid4().hex
+        self._desk = desk
+        self._clock = clock
+        self._told = Told(0)
+        self._sources: dict[str, tuple[float, int]] = {}
+        self._owners: set[object] = set()
+
+    @property
+    def option(self) -> str:
+        """The text for the option ``control``."""
+        host, port = self._desk.address
+        return f"{host}:{port} {self._desk.token} {self.name}"
+
+    @property
+    def told(self) -> Told:
+        """What sources are told now."""
+        return self._told
+
+    def claim(self, owner: object) -> None:
+        """A query begins that may want to hold its source."""
+        with self._desk.lock:
+            self._owners.add(owner)
+            if not self._alone():
+                self._tell(held=False)
+
+    def release(self, owner: object) -> None:
+        """The query has ended."""
+        with self._desk.lock:
+            if owner in self._owners:
+                self._owners.discard(owner)
+                self._tell(held=False)
+
+    def hold(self) -> bool:
+        """Let the source plan no batch until :meth:`go`; False where that cannot be."""
+        with self._desk.lock:
+            if not self._alone():
+                return False
+            self._tell(held=True)
+            return True
+
+    def go(self) -> None:
+        """Let the source plan batches."""
+        with self._desk.lock:
+            self._tell(held=False)
+
+    def limit(self, most: int | None) -> None:
+        """Offsets that a batch may take from the next one on; None for what the options say."""
+        if most is not None and most < 1:
+            raise ValueError(f"limit({most}): at least 1 offset a batch is needed, or None")
+        with self._desk.lock:
+            self._tell(most=-1 if most is None else most)
+
+    @property
+    def heard(self) -> bool:
+        """Whether all sources know what they are told now."""
+        return all(number == self._told.number for _, number in self._sources.values())
+
+    def seen(self, source: str, number: int = 0) -> None:
+        """A source has asked; a second one ends what was for the first alone."""
+        self._sources[source] = (self._clock(), number)
+        if self._told.held and not self._alone():
+            self._tell(held=False)
+
+    def _alone(self) -> bool:
+        limit = self._clock() - _GONE_AFTER
+        self._sources = {s: seen for s, seen in self._sources.items() if seen[0] >= limit}
+        return len(self._sources) == 1 and len(self._owners) == 1
+
+    def _tell(self, **change: object) -> None:
+        told = msgspec.structs.replace(self._told, **change)
+        if told != self._told:
+            self._told = msgspec.structs.replace(told, number=told.number + 1)
+            self._desk.ring()
+
+
+class Desk:
+    """All controls of a driver, and the port at which sources ask for them."""
+
+    _one: ClassVar[Desk | None] = None
+    _making: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def one(cls) -> Desk:
+        """This process's desk, made when first asked for."""
+        with cls._making:
+            if cls._one is None:
+                cls._one = cls()
+            return cls._one
+
+    @classmethod
+    def search(cls, option: str | None) -> Control | None:
+        """The control that an option names, if it was made in this process."""
+        if cls._one is None or option is None:
+            return None
+        return cls._one._controls.get(option.rpartition(" ")[2])
+
+    @classmethod
+    def cpu_seconds(cls) -> float:
+        """CPU seconds that steering has used in this process."""
+        return 0.0 if cls._one is None else cls._one._listener.cpu_seconds
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._controls: dict[str, Control] = {}
+        self._listener = Listener("taut-control", "127.0.0.1", Look, self._answer, _REQUESTS)
+        self.address = self._listener.address
+        self.token = self._listener.token
+
+    def control(self) -> Control:
+        """A new control. It is kept: the DataFrame that carries its name may be started later."""
+        control = Control(self)
+        with self.lock:
+            self._controls[control.name] = control
+        return control
+
+    def ring(self) -> None:
+        """Something is told otherwise now."""
+        self._listener.ring()
+
+    def close(self) -> None:
+        """Answer no more: all sources go on by themselves."""
+        self._listener.close()
+
+    async def _answer(self, request: Look) -> Told:
+        limit = time.monotonic() + ASK_FOR
+        while True:
+            with self.lock:
+                told = Told(request.seen)
+                control = self._controls.get(request.name)
+                if control is not None:
+                    control.seen(request.source, request.seen)
+                    told = control.told
+            left = limit - time.monotonic()
+            if told.number != request.seen or left <= 0:
+                return told
+            await self._listener.news(left)
+
+
+class Sources:
+    """All sources of one query, held and let go together."""
+
+    def __init__(self, controls: Sequence[Control], *, resident: bool = False) -> None:
+        self._controls = controls
+        self.known = bool(controls)
+        """Whether all of them are Taut's and can be steered from here."""
+        self.resident = resident
+        """Whether one of them keeps its lanes for good, so that turns mean nothing."""
+
+    def claim(self) -> None:
+        """The query begins."""
+        for control in self._controls:
+            control.claim(self)
+
+    def release(self) -> None:
+        """The query has ended."""
+        for control in self._controls:
+            control.release(self)
+
+    def hold(self) -> bool:
+        """Let no source plan a batch until :meth:`go`; False where that cannot be."""
+        held = self.known and all(control.hold() for control in self._controls)
+        if not held:
+            self.go()
+        return held
+
+    def go(self) -> None:
+        """Let the sources plan batches."""
+        for control in self._controls:
+            control.go()
+
+
+def sources_of(df: DataFrame) -> Sources:
+    """The sources of a streaming DataFrame; they can be held if all of them are Taut's."""
+    try:
+        return _sources(df)
+    except Exception as error:
+        # the plan is Spark's own: one that reads otherwise means holding the query elsewhere
+        log.warning("the sources of a query cannot be steered: %r", error)
+        return Sources([])
+
+
+def _sources(df: DataFrame) -> Sources:
+    controls: list[Control | None] = []
+    resident = False
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    for leaf in (leaves.apply(index) for index in range(leaves.size())):
+        if leaf.isStreaming():
+            # only sources of Spark's newer kind carry their options, and a Taut source is one
+            newer = leaf.getClass().getSimpleName() == "StreamingRelationV2"
+            options = leaf.extraOptions() if newer else {}
+            controls.append(Desk.search(options.get(OPTION)))
+            resident |= newer and leaf.sourceName() == FORMAT and options.get("timing") == _RESIDENT
+    known = [control for control in controls if control is not None]
+    return Sources(known if len(known) == len(controls) else [], resident=resident)

@@ -1,0 +1,129 @@
+"""The source's end of the steering: asks the driver what to do, and knows the last answer.
+
+A source that cannot reach the driver goes on by itself: holding a query back must never stop it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from taut.spark.source.frames import Client, FrameError
+
+log = logging.getLogger("taut")
+
+OPTION = "controltoken"
+"""The option of a data source that carries a control's address, token and name.
+
+Spark hides options with such a name where it shows a plan.
+"""
+ASK_FOR = 2.0
+"""Seconds that a source waits for news before it asks again."""
+_AGAIN_AFTER = 1.0
+"""Seconds after which it tries to reach a driver again that was not there."""
+
+
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A source asks what it is to do; ``seen`` is the number of what it knows."""
+
+    name: str
+    source: str
+    seen: int
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What a source is to do: plan no batch while ``held``, and take at most ``most`` offsets.
+
+    ``most`` is -1 to leave it at what the options say.
+    """
+
+    number: int
+    held: bool = False
+    most: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """Where a source finds its control."""
+
+    address: tuple[str, int]
+    token: str
+    name: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Wheel | None:
+        """From the options of a data source."""
+        given = options.get(OPTION)
+        if given is None:
+            return None
+        place, token, name = given.split(" ")
+        host, _, port = place.rpartition(":")
+        return cls((host, int(port)), token, name)
+
+
+class Follower:
+    """Asks the driver, in a thread of its own, and knows what the source is to do."""
+
+    def __init__(self, wheel: Wheel) -> None:
+        self._wheel = wheel
+        self._source = uuid.uuid4().hex
+        self._told = Told(-1)
+        self._change = threading.Condition()
+        self._stopped = self._warned = False
+        self._heard = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="taut-follower", daemon=True)
+        self._thread.start()
+        # the driver must know of this source before it plans its first batch
+        self._heard.wait(ASK_FOR)
+
+    @property
+    def most(self) -> int | None:
+        """Offsets that a batch may take, if the driver has said."""
+        return None if self._told.most < 0 else self._told.most
+
+    def wait(self, seconds: float) -> bool:
+        """Wait while the source is held, so long at most; whether it may plan a batch."""
+        with self._change:
+            return self._change.wait_for(lambda: self._stopped or not self._told.held, seconds)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._tell(Told(-1), stopped=True)
+        self._ended.set()
+
+    def _tell(self, told: Told, stopped: bool = False) -> None:
+        with self._change:
+            self._told = told
+            self._stopped = self._stopped or stopped
+            self._change.notify_all()
+        self._heard.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self._ask()
+            except (OSError, FrameError, msgspec.MsgspecError) as error:
+                if not self._stopped and not self._warned:
+                    self._warned = True
+                    log.warning("source: the driver does not steer it now: %r", error)
+            # goes on by itself until the driver answers again
+            self._tell(Told(-1, most=self._told.most))
+            self._ended.wait(_AGAIN_AFTER)
+
+    def _ask(self) -> None:
+        decode = msgspec.msgpack.Decoder(Told).decode
+        client = Client(self._wheel.address, self._wheel.token)
+        try:
+            while not self._stopped:
+                look = Look(self._wheel.name, self._source, self._told.number)
+                told = client.ask(look, decode)
+                if not self._stopped:
+                    self._tell(told)
+        finally:
+            client.close()

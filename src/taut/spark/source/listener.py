@@ -1,0 +1,188 @@
+"""A listener: answers frames on a port of its own, from a thread of its own.
+
+Who does not show the token, or sends what is no frame and no request, is cut off without a word,
+and nobody else is disturbed. Each kind of fault is logged once: a peer that errs can err a
+thousand times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from taut.spark.source.frames import (
+    HELLO_FRAME,
+    MAX_FRAME,
+    FrameError,
+    Hello,
+    encode,
+    knows,
+    read_frame,
+)
+
+log = logging.getLogger("taut")
+
+_HELLO_S = 30.0
+
+Answer = Callable[[Any], Awaitable[object]]
+
+
+class Listener:
+    """Serves one kind of request; :attr:`address` and :attr:`token` are what clients need.
+
+    Parameters
+    ----------
+    name
+        Of the thread, and in the log.
+    host
+        Where to listen: loopback, or an address that other machines reach.
+    requests
+        The type of a request, for msgspec.
+    answer
+        Gives the answer to a request, in the listener's own event loop.
+    largest
+        Bytes of the largest request.
+    """
+
+    def __init__(
+        self, name: str, host: str, requests: Any, answer: Answer, largest: int = MAX_FRAME
+    ) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.refused = 0
+        self._name = name
+        self._answer = answer
+        self._largest = largest
+        self._hello = msgspec.msgpack.Decoder(Hello)
+        self._request = msgspec.msgpack.Decoder(requests)
+        self._told: set[str] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._repeating: list[asyncio.Task[None]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        made = asyncio.run_coroutine_threadsafe(self._listen(host), self._loop)
+        try:
+            self.address: tuple[str, int] = made.result(timeout=30)
+        except BaseException:
+            self.close()
+            raise
+
+    def every(self, seconds: float, do: Callable[[], None]) -> None:
+        """Call ``do`` again and again, in the event loop."""
+        asyncio.run_coroutine_threadsafe(self._again(seconds, do), self._loop).result(timeout=30)
+
+    def ring(self) -> None:
+        """There is news for those who wait; from any thread."""
+        with contextlib.suppress(RuntimeError):  # closed: nobody waits
+            self._loop.call_soon_threadsafe(self._ring)
+
+    async def news(self, timeout: float) -> None:
+        """Wait for :meth:`ring`, so long at most.
+
+        Whoever changes something and then rings is heard by all that looked before the change:
+        between their look and this call nothing else runs in the loop.
+        """
+        change = self._loop.create_future()
+        self._waiting.add(change)
+        try:
+            await asyncio.wait([change], timeout=max(0.0, timeout))
+        finally:
+            self._waiting.discard(change)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for news."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Listen no longer and cut all connections; again is harmless."""
+        with contextlib.suppress(RuntimeError):  # closed already
+            self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(timeout=10)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds that its thread has used."""
+        ident = self._thread.ident
+        if ident is None or not self._thread.is_alive():
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    def _stop(self) -> None:
+        if hasattr(self, "_server"):
+            self._server.close()
+        self._loop.stop()
+
+    async def _listen(self, host: str) -> tuple[str, int]:
+        self._server = await asyncio.start_server(self._serve, host, 0)
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def _again(self, seconds: float, do: Callable[[], None]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    do()
+                except Exception:
+                    log.exception("%s: what it does every %s s failed", self._name, seconds)
+
+        self._repeating.append(asyncio.create_task(repeat()))
+
+    def _ring(self) -> None:
+        for change in self._waiting:
+            if not change.done():
+                change.set_result(None)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._talk(reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()  # closing
+        except FrameError as error:
+            self._cut("frame", error)
+        except msgspec.MsgspecError as error:
+            self._cut("message", error)
+        except TimeoutError:
+            self._cut("silence", f"said nothing for {_HELLO_S} s")
+        except OSError:
+            pass  # it went away
+        except Exception as error:  # one connection must not take the others with it
+            self._cut("request", repr(error))
+        finally:
+            writer.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_HELLO_S):
+            body = await read_frame(reader, HELLO_FRAME)
+        if body is None:
+            return
+        if not knows(self._hello.decode(body), self.token):
+            self._cut("token", "a wrong token or version")
+            return
+        while (body := await read_frame(reader, self._largest)) is not None:
+            writer.write(encode(await self._answer(self._request.decode(body))))
+            await writer.drain()
+
+    def _cut(self, kind: str, what: object) -> None:
+        self.refused += 1
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning("%s cut a connection off: %s (said once)", self._name, what)
