@@ -91,7 +91,7 @@ def jars() -> Path:
 
 def _fetch(maven: str, folder: Path) -> None:
     (folder / "pom.xml").write_text(_POM)
-    command = [maven, "-q", "-B", "-ntp", "-f", str(folder / "pom.xml")]
+    command = [maven, "-q", "-B", "-ntp", "-Dstyle.color=never", "-f", str(folder / "pom.xml")]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
     try:
         done = subprocess.run(

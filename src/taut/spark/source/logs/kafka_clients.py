@@ -26,7 +26,7 @@ OURS = {
 """Settings that are not the user's: Spark keeps the offsets."""
 _ALWAYS = {
     "client.id": "taut",
-    "log_level": "2",
+    "log_level": "2",  # errors are told where they matter, not printed by a thread
     "reconnect.backoff.max.ms": "1000",
 }
 _CONSUMER = {
