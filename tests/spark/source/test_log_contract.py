@@ -20,12 +20,14 @@ from hypothesis import strategies as st
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION, Log, LogError
 from taut.spark.source.logs.files import FilesLog
+from taut.spark.source.logs.kafka import KafkaLog
 from taut.spark.source.logs.memory import MemoryLog
 from taut.spark.source.logs.schedule import ScheduleLog
 
 Expected = dict[str, list[dict[str, Any]]]
 Kind = Callable[[st.DataObject], AbstractContextManager[tuple[Log, Expected]]]
 
+KAFKA = {"log": "kafka", "kafka.bootstrap.servers": "127.0.0.1:9"}
 WORDS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r"), max_size=9)
 COLUMNS = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("s", pa.string())])
 RECORDS = st.fixed_dictionaries({"a": st.integers(-(2**63), 2**63 - 1), "s": st.none() | WORDS})
@@ -130,30 +132,34 @@ def memory(data: st.DataObject) -> Iterator[tuple[Log, Expected]]:
 @given(data=st.data())
 def test_any_cuts_give_each_row_once_and_in_order(kind: Kind, data: st.DataObject) -> None:
     with kind(data) as (log, expected):
-        copy: Log = pickle.loads(pickle.dumps(log))
-        own = [name for name in log.schema().names if name not in ADDED.names]
-        assert copy.schema() == log.schema()
-        earliest, latest = copy.earliest(), log.latest()
-        assert set(earliest) == set(latest) == set(expected)
-        for name, rows in expected.items():
-            start, end = earliest[name], latest[name]
-            whole = log.read(name, start, end)
-            assert whole.schema == log.schema()
-            assert whole.select(own).to_pylist() == rows
-            assert whole.column(PARTITION).to_pylist() == [name] * len(rows)
+        check_cuts(log, expected, data)
 
-            cuts = sorted(data.draw(st.lists(st.integers(start, end), max_size=12)))
-            bounds = [start, *cuts, end]
-            pieces = [(a, b, copy.read(name, a, b)) for a, b in pairwise(bounds)]
-            for a, b, piece in pieces:
-                assert all(a <= offset < b for offset in piece.column(OFFSET).to_pylist())
-            assert pa.concat_batches([piece for *_, piece in pieces]).equals(whole)
 
-            offsets = whole.column(OFFSET).to_pylist()
-            assert all(a < b for a, b in pairwise(offsets))
-        if log.timed:
-            check_times(log, data)
-        copy.close()
+def check_cuts(log: Log, expected: Expected, data: st.DataObject) -> None:
+    copy: Log = pickle.loads(pickle.dumps(log))
+    own = [name for name in log.schema().names if name not in ADDED.names]
+    assert copy.schema() == log.schema()
+    earliest, latest = copy.earliest(), log.latest()
+    assert set(earliest) == set(latest) == set(expected)
+    for name, rows in expected.items():
+        start, end = earliest[name], latest[name]
+        whole = log.read(name, start, end)
+        assert whole.schema == log.schema()
+        assert whole.select(own).to_pylist() == rows
+        assert whole.column(PARTITION).to_pylist() == [name] * len(rows)
+
+        cuts = sorted(data.draw(st.lists(st.integers(start, end), max_size=12)))
+        bounds = [start, *cuts, end]
+        pieces = [(a, b, copy.read(name, a, b)) for a, b in pairwise(bounds)]
+        for a, b, piece in pieces:
+            assert all(a <= offset < b for offset in piece.column(OFFSET).to_pylist())
+        assert pa.concat_batches([piece for *_, piece in pieces]).equals(whole)
+
+        offsets = whole.column(OFFSET).to_pylist()
+        assert all(a < b for a, b in pairwise(offsets))
+    if log.timed:
+        check_times(log, data)
+    copy.close()
 
 
 def check_times(log: Log, data: st.DataObject) -> None:
@@ -177,15 +183,19 @@ def check_times(log: Log, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_refuses_ranges_that_cannot_be(kind: Kind, data: st.DataObject) -> None:
     with kind(data) as (log, expected):
-        for name in expected:
-            for start, end in [(-1, 0), (2, 1)]:
-                with pytest.raises(LogError, match=r"must be 0 <= start <= end"):
-                    log.read(name, start, end)
-            with pytest.raises(LogError):
-                log.read(name, 0, log.latest()[name] + 10_000_000)
-        for name in ["nobody", "", "../x"]:
-            with pytest.raises(LogError):
-                log.read(name, 0, 1)
+        check_refusals(log, expected)
+
+
+def check_refusals(log: Log, expected: Expected) -> None:
+    for name in expected:
+        for start, end in [(-1, 0), (2, 1)]:
+            with pytest.raises(LogError, match=r"must be 0 <= start <= end"):
+                log.read(name, start, end)
+        with pytest.raises(LogError):
+            log.read(name, 0, log.latest()[name] + 10_000_000)
+    for name in ["nobody", "", "../x"]:
+        with pytest.raises(LogError):
+            log.read(name, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +216,14 @@ def test_refuses_ranges_that_cannot_be(kind: Kind, data: st.DataObject) -> None:
         ({"log": "memory", "address": "here"}, "address='here': must be \"host:port\""),
         ({"log": "memory", "address": "here:99999"}, "address='here:99999'"),
         ({"log": "memory", "address": "here:1"}, "token=None: must be given"),
+        ({"log": "kafka", "subscribe": "t"}, "kafka.bootstrap.servers=None: must be given"),
+        (KAFKA, "subscribe=None: must be given"),
+        (KAFKA | {"subscribe": "a,b"}, "subscribe='a,b': must be one topic"),
+        (KAFKA | {"subscribe": "t", "timeout": "soon"}, "timeout: duration 'soon' is not a"),
+        (
+            KAFKA | {"subscribe": "t", "kafka.auto.offset.reset": "earliest"},
+            "kafka.auto.offset.reset='earliest': is set by Taut",
+        ),
     ],
 )
 def test_options_are_refused_with_their_value(options: dict[str, str], message: str) -> None:
@@ -225,6 +243,10 @@ def test_options_make_the_same_log(tmp_path: Path) -> None:
     assert isinstance(again, FilesLog)
     assert again.options() == files.options()
     assert again.schema() == files.schema()
+
+    kafka = KafkaLog("t", {"bootstrap.servers": "127.0.0.1:9", "sasl.password": "x"}, 2.5)
+    assert open_log(kafka.options()).options() == kafka.options()
+    assert "sasl" not in repr(kafka)
 
     for schema in [None, COLUMNS]:
         with MemoryLog(schema) as log:

@@ -62,6 +62,57 @@ def test_a_batch_whose_time_has_passed_is_replayed_with_the_same_rows(server: Se
     assert take_all(place, log) == Counter(range(200, 500))
 
 
+class Delayed(ScheduleLog):
+    """Rows are seen 300 ms after they have arrived."""
+
+    settle = 0.5
+
+    def at(self, when: float) -> Any:
+        return super().at(min(when, time.time() - 0.3))
+
+    def latest(self) -> Any:
+        return self.at(time.time())
+
+
+def test_a_batch_stays_open_for_rows_that_are_seen_late(server: Server) -> None:
+    begin = time.time()
+    log = Delayed(start=begin, rate=500.0, partitions=3)
+    place, feeder = fed(server, log, dict.fromkeys("012", 0), begin + 1.5)
+    assert take_all(place, log) == Counter(range(750))
+    assert feeder.ended == {"0": 250, "1": 250, "2": 250}
+
+
+def three_seconds_ahead() -> float:
+    return time.time() + 3.0
+
+
+def test_a_log_whose_clock_is_ahead_fails_the_batch(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin = time.time()
+    log = ScheduleLog(start=begin, rate=100.0, clock=three_seconds_ahead)
+    place, _ = fed(server, log, {"0": 0}, begin + 1.5)
+    with pytest.raises(RuntimeError, match="is over"):
+        list(run_lane(place, 0, 0, log, Chain()))
+    assert "the log's clock is ahead" in caplog.text
+
+
+def test_the_next_batch_takes_what_came_too_late_for_the_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = ResidentReader(
+        ScheduleLog(start=0.0, rate=1.0), Chain(), SourceOptions(timing="resident")
+    )
+    assert reader._after(10.0) == {"0": 10}
+    reader._feeder = Feeder(Any, Any, "1", Any, {}, 10.0)
+    for ended, begin in [({"0": 10}, 10), ({"0": 7}, 7)]:
+        assert not caplog.text
+        reader._feeder.ended = ended
+        assert reader._after(10.0) == {"0": begin}
+        assert reader._after(20.0) == {"0": 20}
+    assert "rows from {'0': 7} on arrived before 10.0" in caplog.text
+
+
 def test_a_log_that_fails_ends_the_batch_instead_of_waiting_for_ever(server: Server) -> None:
     class Failing(ScheduleLog):
         def wait(self, known: Any, timeout: float) -> Any:

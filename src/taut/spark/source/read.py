@@ -102,8 +102,9 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
     spark
         A classic SparkSession without speculation.
     log
-        A :class:`taut.MemoryLog`, or a name (``"files"``, ``"schedule"``) whose
-        settings are given as options, such as ``path=``.
+        A :class:`taut.MemoryLog`, or a name (``"files"``, ``"schedule"``, ``"kafka"``) whose
+        settings are given as options, such as ``path=``, or ``subscribe=`` and
+        ``**{"kafka.bootstrap.servers": ...}``.
     lanes
         Tasks a batch; by default as many as Spark runs at a time.
     sharing

@@ -252,7 +252,7 @@ class ResidentReader(TautReader):
         if not source.timed:
             raise LogError(
                 f"timing='resident' needs a log that keeps the time of arrival, such as a "
-                f"MemoryLog; {type(source).__name__} does not"
+                f"MemoryLog; {source.untimed()}"
             )
         super().__init__(source, chain, options, wheel)
         self._pauses = Pauses()
@@ -276,7 +276,7 @@ class ResidentReader(TautReader):
         return offset(begin + self._pauses.horizon(self._options.horizon), self._pauses.last)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        begin = self._log.at(until(start)) if UNTIL in start else self._known(start)
+        begin = self._after(until(start)) if UNTIL in start else self._known(start)
         key, batch = self._open(end)
         lanes = self._lanes(key, batch)
         if UNTIL in start and until(start) > time.time() - _RECENT:
@@ -290,6 +290,21 @@ class ResidentReader(TautReader):
         if self._feeder is not None:
             self._feeder.stop()
         super().stop()
+
+    def _after(self, end: float) -> Mapping[str, int]:
+        """Where the batch after the one that ended at this time begins."""
+        begin = self._log.at(end)
+        feeder = self._feeder
+        if feeder is None or feeder.ended is None or feeder.until != end:
+            return begin
+        late = {p: feeder.ended.get(p, 0) for p, n in begin.items() if n > feeder.ended.get(p, 0)}
+        if late:
+            log.warning(
+                "rows from %s on arrived before %s and were seen more than %s s later: the next "
+                "batch has them, but would not if it were replayed; do clocks differ?",
+                late, end, self._log.settle,
+            )  # fmt: skip
+        return dict(begin) | late
 
     def _note_pause(self) -> None:
         if self._open_batch is not None and self._open_batch.joined is not None:

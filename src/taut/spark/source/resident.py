@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from taut.policy.sharing import Range
 from taut.spark.source.distributor import Batch
-from taut.spark.source.logs.base import Log, Offsets
+from taut.spark.source.logs.base import Log, LogError, Offsets
 from taut.spark.source.server import Server
 
 log = logging.getLogger("taut")
@@ -25,6 +25,7 @@ _MICRO = 1_000_000
 _WAIT = 0.2
 _NEAR = 1.0
 """Seconds before the end from which every row is held against it: clocks differ."""
+_LOOK = 0.002
 _ROWS_IN_PAUSES = 0.004
 """The share of the time that may fall on pauses: well below the 1 % that a p99 leaves out."""
 _SHORTEST, _LONGEST = 10.0, 300.0
@@ -48,6 +49,11 @@ class Feeder:
         The log, whose arrivals are those of ``clock``.
     start, until
         Offsets at which the batch begins, and the time (epoch seconds) at which it ends.
+
+    Attributes
+    ----------
+    ended
+        The offsets at which the batch has ended, once it has.
     """
 
     def __init__(
@@ -65,7 +71,8 @@ class Feeder:
         self._key = key
         self._batch = batch
         self._known = dict(start)
-        self._until = until
+        self.until = until
+        self.ended: Offsets | None = None
         self._clock = clock
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"taut-feed-{key}", daemon=True)
@@ -92,19 +99,32 @@ class Feeder:
     def _feed(self) -> bool:
         """Add what has arrived; False at the end of the batch."""
         now = self._clock()
-        if now < self._until - _NEAR:
-            left = self._until - _NEAR - now
+        if now < self.until - _NEAR:
+            left = self.until - _NEAR - now
             self._add(self._log.wait(self._known, min(_WAIT, left)))
             return True
-        # one look after the end sees all that arrived before it
-        over = now >= self._until
-        self._add(self._log.at(self._until))
-        if over:
+        # one look after the end, and after what comes late, sees all that arrived before it
+        left = self.until + self._log.settle - now
+        last = self._log.at(self.until)
+        self._refuse_younger(last)
+        self._add(last)
+        if left <= 0:
+            self.ended = dict(self._known)
             self._server.do(lambda _: self._batch.close())
             self._server.wake()
             return False
-        self._stopped.wait(min(0.002, self._until - now))
+        self._stopped.wait(min(_LOOK, left))
         return True
+
+    def _refuse_younger(self, last: Offsets) -> None:
+        """Fail when rows were taken that the next batch would take again."""
+        younger = {p: n for p, n in last.items() if n < self._known.get(p, 0)}
+        if younger:
+            raise LogError(
+                f"the batch ends at offsets {younger} and has rows up to "
+                f"{ {p: self._known[p] for p in younger} }: the log's clock is ahead of this "
+                f"machine's by more than {_NEAR} s; set both by the same time server"
+            )
 
     def _add(self, latest: Offsets) -> None:
         ranges = [

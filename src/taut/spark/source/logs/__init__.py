@@ -1,4 +1,4 @@
-"""Logs that a Taut source reads: in memory, files of a folder, a schedule."""
+"""Logs that a Taut source reads: in memory, files of a folder, a schedule, a Kafka topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from taut.spark.source.logs.base import Log, LogError
 
-KINDS = ("memory", "files", "schedule")
+KINDS = ("memory", "files", "schedule", "kafka")
 
 
 def open_log(options: Mapping[str, str]) -> Log:
@@ -34,5 +34,12 @@ def open_log(options: Mapping[str, str]) -> Log:
     if kind not in KINDS:
         raise LogError(f"option log={kind!r}: must be one of {', '.join(KINDS)}")
     # one kind is used and each brings its own libraries
-    log: Log = import_module(f"{__name__}.{kind}").from_options(given)
+    try:
+        module = import_module(f"{__name__}.{kind}")
+    except ModuleNotFoundError as error:
+        raise LogError(
+            f"option log={kind!r}: needs a package that is not installed, {error.name}; "
+            f"pip install 'taut[{kind}]'"
+        ) from error
+    log: Log = module.from_options(given)
     return log

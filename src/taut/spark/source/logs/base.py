@@ -26,8 +26,6 @@ ADDED = pa.schema(
 
 Offsets = Mapping[str, int]
 
-_POLL = 0.005
-
 
 class LogError(Exception):
     """A log cannot be opened or read; says what was given and what would be right."""
@@ -40,9 +38,22 @@ class DataLost(LogError):
 class Log(ABC):
     """Where rows wait until they are taken."""
 
-    timed: bool = False
-    """Whether arrivals never change and grow with the offset, so that :meth:`at` is exact and a
-    range of time can be read again: what resident timing needs."""
+    settle: float = 0.0
+    """Seconds after a time until no row can come any more that arrived before it."""
+    pace: float = 0.005
+    """Seconds between two looks of :meth:`wait`."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether arrivals never change and grow with the offset.
+
+        Then :meth:`at` is exact and a range of time can be read again: what resident timing needs.
+        """
+        return False
+
+    def untimed(self) -> str:
+        """Why it is not timed."""
+        return f"{type(self).__name__} does not"
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -78,7 +89,7 @@ class Log(ABC):
             left = limit - time.monotonic()
             if left <= 0 or any(known.get(p, 0) < end for p, end in latest.items()):
                 return latest
-            time.sleep(min(_POLL, left))
+            time.sleep(min(self.pace, left))
 
     def close(self) -> None:  # noqa: B027 -- most logs have nothing open
         """Let go of what was opened here; reading opens it again."""
