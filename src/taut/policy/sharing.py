@@ -82,7 +82,7 @@ class Guided:
 
     def __init__(
         self,
-        smallest: int = 16,
+        smallest: int = 4,
         largest: int = 10_000,
         share: float = 0.25,
         claims_per_second: float = 4_000.0,

@@ -364,11 +364,11 @@ def test_an_interrupted_request_leaves_no_answer_behind(
     log.append(["x", "y"])
     assert reader.earliest() == {"0": 0}
 
-    def interrupted(self: frames.Client, size: int) -> bytes:
+    def interrupted(self: frames.Frames, limit: int = 0) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(frames.Client, "_exactly", interrupted)
+        patch.setattr(frames.Frames, "next", interrupted)
         with pytest.raises(KeyboardInterrupt):
             reader.earliest()
     assert reader.latest() == {"0": 2}

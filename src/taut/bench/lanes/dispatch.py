@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from taut import Read
+
+_PAYLOAD = 8
 
 Watcher = Callable[[str, int], None]
 """Told which case is measured, and in which round."""
@@ -59,6 +64,7 @@ def bench(lanes: int, rounds: int, watch: Watcher) -> Record:
     """Measure every case in every round, in one JVM."""
     record = Record("lanes", {"topology": "dispatch", "lanes": lanes, "rounds": rounds})
     times: dict[str, list[float]] = {name: [] for name in CASES}
+    reads: list[float] = []
     with spark_session(f"local[{lanes}]") as place:
         # what the JVM and the worker do for the first time
         watch("small", 0)
@@ -66,24 +72,74 @@ def bench(lanes: int, rounds: int, watch: Watcher) -> Record:
         for round_, name in order(list(CASES), rounds):
             watch(name, round_)
             times[name].append(_seconds(place, CASES[name], lanes))
-    record.add(figures({name: median(each) for name, each in times.items()}))
+            reads.append(_read_seconds())
+        loopback = median(_loopback_seconds(median(reads)) for _ in range(rounds))
+    seconds = {name: median(each) for name, each in times.items()}
+    record.add(figures(seconds, median(reads), loopback))
     return record
 
 
-def figures(seconds: dict[str, float]) -> dict[str, float]:
+def figures(seconds: dict[str, float], read: float, loopback: float) -> dict[str, float]:
     """From the seconds of each case: what a chunk costs, and the rows a second of a lane.
 
-    >>> told = figures({"start": 1, "small": 3, "large": 2, "python": 6, "arrow": 4})
-    >>> told["dispatch.chunk_us"], told["dispatch.python.rows_per_s"]
-    (50.0, 100000)
+    ``read`` is what reading one row from the log takes, no cost of dispatch; ``loopback`` what a
+    bare answer from another process takes, the part of it that only the machine can change.
+
+    >>> told = figures({"start": 1, "small": 3, "large": 2, "python": 6, "arrow": 4}, 2e-5, 1e-5)
+    >>> told["dispatch.chunk_us"], told["dispatch.read_us"], told["dispatch.python.rows_per_s"]
+    (30.0, 20.0, 100000)
     """
-    chunks = CASES["small"].rows
-    told = {"dispatch.chunk_us": round(1e6 * (seconds["small"] - seconds["large"]) / chunks, 1)}
+    chunk = (seconds["small"] - seconds["large"]) / CASES["small"].rows - read
+    told = {
+        "dispatch.chunk_us": round(1e6 * chunk, 1),
+        "dispatch.read_us": round(1e6 * read, 1),
+        "dispatch.loopback_us": round(1e6 * loopback, 1),
+    }
     for name in ("python", "arrow"):
         taken = seconds[name] - seconds["start"]
         if taken > 0:
             told[f"dispatch.{name}.rows_per_s"] = round(CASES[name].rows / taken)
     return told
+
+
+def _read_seconds(times: int = 2_000) -> float:
+    """How long a lane takes to read one row of the log by itself."""
+    from taut.spark.source.logs.schedule import ScheduleLog
+
+    log = ScheduleLog(0.0, 1_000_000, payload=_PAYLOAD)
+    begun = time.perf_counter()
+    for offset in range(times):
+        log.read("0", offset, offset + 1)
+    return (time.perf_counter() - begun) / times
+
+
+_ECHO = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    peer, _ = server.accept()
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while data := peer.recv(4096):
+        peer.sendall(data)
+"""
+
+
+def _loopback_seconds(work: float, times: int = 5_000) -> float:
+    """How long a process waits for the echo of another, having worked so long before it asks."""
+    taken = 0.0
+    with subprocess.Popen([sys.executable, "-c", _ECHO], stdout=subprocess.PIPE) as echo:
+        assert echo.stdout is not None
+        port = int(echo.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(times):
+                until = time.perf_counter() + work
+                while (begun := time.perf_counter()) < until:
+                    pass
+                peer.sendall(bytes(32))
+                peer.recv(4096)
+                taken += time.perf_counter() - begun
+    return taken / times
 
 
 def _seconds(place: Place, case: Case, lanes: int) -> float:
@@ -101,7 +157,7 @@ def _seconds(place: Place, case: Case, lanes: int) -> float:
     stream = case.operator(
         taut.read(
             place.spark, "schedule", start=time.time() - 86_400, rate=1_000_000,
-            total=case.rows * lanes, partitions=lanes, payload=8, lanes=lanes,
+            total=case.rows * lanes, partitions=lanes, payload=_PAYLOAD, lanes=lanes,
             startingOffsets="earliest", chunk="guided" if case.chunk is None else case.chunk,
         )
     )  # fmt: skip

@@ -6,7 +6,6 @@ One connection carries requests and their answers in order. The first frame of a
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import socket
 import struct
@@ -22,6 +21,7 @@ HELLO_FRAME = 4_096
 """Bytes of the largest frame before a peer has shown its token."""
 
 _LENGTH = struct.Struct(">I")
+_RECEIVE = 2**18
 
 
 class FrameError(Exception):
@@ -53,21 +53,40 @@ def knows(hello: Hello, token: str) -> bool:
     return hello.version == VERSION and same
 
 
-async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME) -> bytes | None:
-    """The next frame's body; None when the peer has closed between two frames."""
-    try:
-        head = await reader.readexactly(_LENGTH.size)
-    except asyncio.IncompleteReadError as error:
-        if not error.partial:
+class Frames:
+    """Bytes as they come in, to whole frames.
+
+    >>> frames = Frames()
+    >>> frames.add(encode(1) + encode("ab")[:3])
+    >>> frames.next() == msgspec.msgpack.encode(1), frames.next(), frames.partial
+    (True, None, True)
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """More bytes."""
+        self._bytes += data
+
+    def next(self, limit: int = MAX_FRAME) -> bytes | None:
+        """The body of the next frame, None until it is whole."""
+        if len(self._bytes) < _LENGTH.size:
             return None
-        raise FrameError("cut off in the middle of a length") from None
-    (size,) = _LENGTH.unpack(head)
-    if size > limit:
-        raise FrameError(f"a frame of {size} bytes: at most {limit} are taken")
-    try:
-        return await reader.readexactly(size)
-    except asyncio.IncompleteReadError:
-        raise FrameError("cut off in the middle of a frame") from None
+        (size,) = _LENGTH.unpack_from(self._bytes)
+        if size > limit:
+            raise FrameError(f"a frame of {size} bytes: at most {limit} are taken")
+        end = _LENGTH.size + size
+        if len(self._bytes) < end:
+            return None
+        body = bytes(self._bytes[_LENGTH.size : end])
+        del self._bytes[:end]
+        return body
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is part of a frame."""
+        return bool(self._bytes)
 
 
 class Client:
@@ -84,6 +103,7 @@ class Client:
     """
 
     def __init__(self, address: tuple[str, int], token: str, timeout: float = 30.0) -> None:
+        self._frames = Frames()
         self._socket = socket.create_connection(address, timeout)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -95,20 +115,13 @@ class Client:
     def ask(self, message: object, decode: Callable[[bytes], Any] = msgspec.msgpack.decode) -> Any:
         """Send a message and return its answer."""
         self._socket.sendall(encode(message))
-        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        if size > MAX_FRAME:
-            raise FrameError(f"an answer of {size} bytes: at most {MAX_FRAME} are taken")
-        return decode(self._exactly(size))
+        while (body := self._frames.next()) is None:
+            got = self._socket.recv(_RECEIVE)
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            self._frames.add(got)
+        return decode(body)
 
     def close(self) -> None:
         """Close the connection; again is harmless."""
         self._socket.close()
-
-    def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            got = self._socket.recv(size - len(parts))
-            if not got:
-                raise ConnectionError("the server closed the connection")
-            parts += got
-        return bytes(parts)

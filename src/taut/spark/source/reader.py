@@ -86,6 +86,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log = source
         self._chain = chain
         self._options = options
+        self._chunking = options.chunking()
         self._wheel = wheel
         self._follower: Follower | None = None
         self._idle = False
@@ -200,9 +201,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches += 1
         key = f"{self._batches}"
         self._planned.append((dict(end), key))
-        chunking = self._options.chunking()
-        sharing = SHARINGS[self._options.sharing](self._options.lanes, chunking)
-        return key, Batch(sharing, chunking, silence=self._options.silence, wait=0.0)
+        sharing = SHARINGS[self._options.sharing](self._options.lanes, self._chunking)
+        return key, Batch(sharing, self._chunking, silence=self._options.silence, wait=0.0)
 
     def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
         """Let lanes ask for the batch."""

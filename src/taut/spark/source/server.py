@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 from taut.spark.source.distributor import Distributor
@@ -72,9 +72,12 @@ class Server:
             self.distributor.look(self._clock())
         self.wake()
 
-    async def _answer(self, request: Request) -> Reply:
-        if isinstance(request, Report) and request.done is None:
-            await self._until_there_is_something(request)
+    def _answer(self, request: Request) -> Reply | Coroutine[None, None, Reply]:
+        if isinstance(request, Report) and request.done is None and self._waits(request):
+            return self._later(request)
+        return self._now(request)
+
+    def _now(self, request: Request) -> Reply:
         with self._lock:
             reply = self.distributor.answer(request, self._clock())
             batch = self.distributor.get(request.batch)
@@ -83,12 +86,14 @@ class Server:
             self.wake()  # those that stayed to take over what others might lose
         return reply
 
-    async def _until_there_is_something(self, request: Report) -> None:
+    async def _later(self, request: Report) -> Reply:
         """Let a lane with nothing to do wait here, instead of asking again and again."""
         limit = time.monotonic() + _LONGEST_WAIT
-        while (left := limit - time.monotonic()) > 0:
-            with self._lock:
-                batch = self.distributor.get(request.batch)
-                if batch is None or not batch.waits(request.lane):
-                    return
+        while (left := limit - time.monotonic()) > 0 and self._waits(request):
             await self._listener.news(left)
+        return self._now(request)
+
+    def _waits(self, request: Report) -> bool:
+        with self._lock:
+            batch = self.distributor.get(request.batch)
+            return batch is not None and batch.waits(request.lane)

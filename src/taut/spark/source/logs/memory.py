@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -202,12 +202,13 @@ class MemoryLog:
     def _fields(self) -> str:
         return ", ".join(f"{field.name} {field.type}" for field in self._own)
 
-    async def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Answer | Coroutine[None, None, Answer]:
+        return self._news(request) if isinstance(request, Wait) else self._now(request)
+
+    def _now(self, request: Request) -> Answer:
         try:
             if isinstance(request, Read):
                 return self._rows(request)
-            if isinstance(request, Wait):
-                await self._news(request)
             with self._lock:
                 match request:
                     case Earliest():
@@ -230,11 +231,12 @@ class MemoryLog:
                 stream.write_batch(batch)
         return Rows(sink.getvalue().to_pybytes(), end)
 
-    async def _news(self, request: Wait) -> None:
+    async def _news(self, request: Wait) -> Answer:
         with self._lock:
-            if self._store.newer(request.known):
-                return
-        await self._listener.news(min(request.timeout, LONGEST_WAIT_S))
+            there = self._store.newer(request.known)
+        if not there:
+            await self._listener.news(min(request.timeout, LONGEST_WAIT_S))
+        return self._now(request)
 
 
 def from_options(options: Mapping[str, str]) -> RemoteMemoryLog:
