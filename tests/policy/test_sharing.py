@@ -137,6 +137,16 @@ def test_the_first_chunks_are_small_until_the_pace_is_known() -> None:
     assert chunking.size(1_000_000, 2) == 1_000
 
 
+def test_no_chunk_takes_longer_than_it_may() -> None:
+    chunking = Guided(smallest=1, share=1.0, longest=0.01)
+    chunking.observe(100, 0.1)
+    assert chunking.size(1_000_000, 4) == 10
+    assert chunking.size(8, 4) == 2
+    chunking = Guided(smallest=1, share=1.0, longest=0.01)
+    chunking.observe(100, 100.0)
+    assert chunking.size(1_000_000, 4) == 1, "at least one row"
+
+
 @pytest.mark.parametrize("lanes", [1, 10, 1_000])
 def test_never_more_claims_than_can_be_answered(lanes: int) -> None:
     """Lanes of 50,000 rows a second each: with many of them chunks must be larger."""
@@ -155,6 +165,7 @@ def test_never_more_claims_than_can_be_answered(lanes: int) -> None:
         lambda: Guided(9, 8),
         lambda: Guided(share=0.0),
         lambda: Guided(claims_per_second=0.0),
+        lambda: Guided(longest=0.0),
     ],
 )
 def test_wrong_values_are_refused(wrong: Callable[[], object]) -> None:

@@ -15,13 +15,22 @@ def test_a_hundredth_of_the_tuples_is_heavy_and_a_quarter_of_the_lanes_slow() ->
 
 
 def test_every_operator_takes_its_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    row = {"n": 1, "value": "a", "log_offset": 1}
+    now, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds + 0.02  # a sleep ends late
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("taut.workloads.topologies._overslept", [0.0])
+    monkeypatch.setattr("taut.workloads.topologies._MOST_OVERSLEPT", 0.1)
+    value = "7"
     for operator in Topology(bolts=3, service_s=0.3, rate=1).operators(4):
-        row = operator(row)
-    assert row == {"n": 1, "value": "a!!!", "log_offset": 1}
-    assert slept == pytest.approx([0.1] * 3)
+        value = operator(value)
+    assert value == "7!!!"
+    assert slept == pytest.approx([0.1, 0.08, 0.08])
+    assert now[0] == pytest.approx(100.32)
 
 
 @pytest.mark.parametrize("wrong", [{"heavy": -0.1}, {"slow": 1.1}])

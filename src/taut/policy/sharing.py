@@ -8,6 +8,7 @@ small towards the end, so that lanes finish together.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ class Guided:
 
     Never so small that all lanes together would ask more often than ``claims_per_second``: the
     bound comes from how fast lanes have worked so far. Until that is known chunks stay small,
-    because a first chunk that is too large cannot be taken back.
+    because a first chunk that is too large cannot be taken back. ``longest`` bounds the seconds
+    that a lane works on one chunk, where its rows are waited for.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Guided:
         largest: int = 10_000,
         share: float = 0.25,
         claims_per_second: float = 4_000.0,
+        longest: float = math.inf,
     ) -> None:
         if not 1 <= smallest <= largest:
             raise ValueError(f"chunks of {smallest} to {largest}: 1 <= smallest <= largest")
@@ -93,17 +96,19 @@ class Guided:
             raise ValueError(f"share={share}: above 0, at most 1")
         if not claims_per_second > 0.0:
             raise ValueError(f"claims_per_second={claims_per_second}: must be above 0")
+        if not longest > 0.0:
+            raise ValueError(f"longest={longest} s: must be above 0")
         self.smallest = smallest
         self.largest = largest
         self.share = share
         self.claims_per_second = claims_per_second
+        self.longest = longest
         self._per_second: float | None = None
 
     def size(self, left: int, lanes: int) -> int:
         """A share of what is left for each lane, within the bounds."""
         guided = int(left * self.share / max(1, lanes))
-        most = self.largest if self._per_second is not None else 4 * self.smallest
-        return max(self._floor(lanes), min(most, guided))
+        return max(self._floor(lanes), min(self._most(), guided))
 
     def observe(self, size: int, seconds: float) -> None:
         """Learn how many offsets a second a lane works through."""
@@ -111,6 +116,11 @@ class Guided:
             return
         seen = size / seconds
         self._per_second = seen if self._per_second is None else 0.8 * self._per_second + 0.2 * seen
+
+    def _most(self) -> int:
+        if self._per_second is None:
+            return 4 * self.smallest
+        return int(min(self.largest, self._per_second * self.longest))
 
     def _floor(self, lanes: int) -> int:
         per_lane = self.claims_per_second / max(1, lanes)

@@ -126,7 +126,7 @@ def test_a_log_that_fails_ends_the_batch_instead_of_waiting_for_ever(server: Ser
 
 def test_pauses_are_measured_and_make_batches_longer() -> None:
     pauses = Pauses()
-    assert pauses.horizon(None) == 60.0
+    assert pauses.horizon(None) == horizon_for(0.5)
     pauses.began(5.0)
     assert pauses.last is None, "the first batch follows none"
     pauses.ended(10.0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from taut.bench.lanes.figures import Run, judge, pauses
 from taut.bench.place import Place
 from taut.bench.record import BenchError
-from taut.workloads.topologies import TOPOLOGIES, Row, Topology
+from taut.workloads.topologies import TOPOLOGIES, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,8 @@ VARIANTS = {"default": "fixed", "shared": "shared", "executor": "executor"}
 """Ways of dealing out rows, and what ``sharing`` calls them; ``default`` is what Spark does."""
 TIMINGS = ("batch", "resident")
 
-_LEAD_S = 3.0
+_LEAD_S = 6.0
+"""Seconds for a query to start, before the load does."""
 _LOOK_EVERY_S = 0.25
 _NOTE, _NOTE_BYTES = "<qd", 16
 """A row's number and a time. Functions that use it are pickled, and a Struct cannot be."""
@@ -136,15 +137,17 @@ def _start(place: Place, spec: Spec, variant: str, log: ScheduleLog, folder: Pat
         startingOffsets="earliest", **limits,
     ).map(_noting_rows(str(folder / _WORKED)))  # fmt: skip
     for operator in spec.what.operators(spec.lanes):
-        rows = rows.map(operator)
+        rows = rows.map(operator, column="value")
     note = _noting(str(folder / _WRITTEN))
     if spec.timing == "resident":
         rows = rows.to(note)
 
     def sink(df: DataFrame, batch_id: int) -> None:
-        table = df.select("n").toArrow()
         if spec.timing == "batch":
-            note(table)
+            note(df.select("n").toArrow())
+        else:
+            # the lanes have written the rows; Spark has only to run them
+            df.write.format("noop").mode("append").save()
 
     writer = rows.load().writeStream.foreachBatch(sink)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
@@ -168,12 +171,12 @@ def _arrivals(log: ScheduleLog, begin: float, end: float) -> dict[int, float]:
     return dict(zip(rows.column("n").to_pylist(), (us / _MICRO for us in micros), strict=True))
 
 
-def _noting_rows(folder: str) -> Callable[[Row], Row]:
-    """An operator that leaves a row as it is and notes that a lane has begun with it."""
+def _noting_rows(folder: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """An operator that notes that a lane has begun with a row, and gives its number on."""
 
-    def note(row: Row) -> Row:
+    def note(row: dict[str, Any]) -> dict[str, Any]:
         os.write(_file(folder, os.getpid()), struct.pack(_NOTE, row["n"], time.time()))
-        return row
+        return row | {"value": str(row["n"])}
 
     return note
 

@@ -80,6 +80,11 @@ class Batch:
         self._closed = True
 
     @property
+    def for_everyone(self) -> bool:
+        """Whether every lane may take every row."""
+        return self._sharing.lingers
+
+    @property
     def over(self) -> bool:
         """Whether every row belongs to a finished chunk."""
         return self._closed and self._unfinished == 0 and self._sharing.left == 0

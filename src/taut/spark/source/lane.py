@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _TRIES = 6
 _ROWS_AT_ONCE = 10_000
 """Rows that are handed to Spark together."""
+_BATCHES_AT_ONCE = 1_000
+"""Chunks whose rows are: many kept objects make the garbage collector slow."""
 _REPLY = msgspec.msgpack.Decoder(Reply)
 
 
@@ -127,7 +129,7 @@ def run_lane(
                                 chain.sink(rows)
                             kept.append(rows)
                             count += rows.num_rows
-                        if count >= rows_at_once:
+                        if count >= rows_at_once or len(kept) >= _BATCHES_AT_ONCE:
                             yield _together(kept)
                             kept, count = [], 0
                     case Pause(seconds):

@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -64,7 +65,8 @@ class Listener:
         self._hello = msgspec.msgpack.Decoder(Hello)
         self._request = msgspec.msgpack.Decoder(requests)
         self._told: set[str] = set()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._stopping = False
         self._peers: set[_Peer] = set()
         self._repeating: list[asyncio.Task[None]] = []
         self._loop = asyncio.new_event_loop()
@@ -81,10 +83,10 @@ class Listener:
         """Call ``do`` again and again, in the event loop."""
         asyncio.run_coroutine_threadsafe(self._again(seconds, do), self._loop).result(timeout=30)
 
-    def ring(self) -> None:
-        """There is news for those who wait; from any thread."""
+    def ring(self, most: int | None = None) -> None:
+        """There is news for those who wait, or for so many of them; from any thread."""
         with contextlib.suppress(RuntimeError):  # closed: nobody waits
-            self._loop.call_soon_threadsafe(self._ring)
+            self._loop.call_soon_threadsafe(self._ring, most)
 
     async def news(self, timeout: float) -> None:
         """Wait for :meth:`ring`, so long at most.
@@ -93,11 +95,13 @@ class Listener:
         between their look and this call nothing else runs in the loop.
         """
         change = self._loop.create_future()
-        self._waiting.add(change)
+        late = self._loop.call_later(max(0.0, timeout), _wake, change)
+        self._waiting[change] = None
         try:
-            await asyncio.wait([change], timeout=max(0.0, timeout))
+            await change
         finally:
-            self._waiting.discard(change)
+            late.cancel()
+            self._waiting.pop(change, None)
 
     @property
     def waiting(self) -> int:
@@ -120,14 +124,22 @@ class Listener:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks))
+            # what was cut off takes a turn of the loop to go
+            self._loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            self._loop.close()
 
     def _stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
         if hasattr(self, "_server"):
             self._server.close()
         for peer in list(self._peers):
@@ -150,16 +162,22 @@ class Listener:
 
         self._repeating.append(asyncio.create_task(repeat()))
 
-    def _ring(self) -> None:
-        for change in self._waiting:
-            if not change.done():
-                change.set_result(None)
+    def _ring(self, most: int | None) -> None:
+        # those that have waited longest first; they are gone from here before they look
+        for change in [*islice(self._waiting, most)]:
+            del self._waiting[change]
+            _wake(change)
 
     def _cut(self, kind: str, what: object) -> None:
         self.refused += 1
         if kind not in self._told:
             self._told.add(kind)
             log.warning("%s cut a connection off: %s (said once)", self._name, what)
+
+
+def _wake(change: asyncio.Future[None]) -> None:
+    if not change.done():
+        change.set_result(None)
 
 
 class _Peer(asyncio.Protocol):

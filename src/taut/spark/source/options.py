@@ -12,6 +12,8 @@ from taut.policy.admission import Limits
 from taut.policy.sharing import SHARINGS, Chunking, FixedSize, Guided
 
 _STARTS = ("earliest", "latest")
+_RESIDENT_CHUNK = 0.01
+"""Seconds that a resident lane works on a chunk: none of its rows is out before all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class SourceOptions:
         """How large chunks are; resident lanes take what there is, down to a single row."""
         if self.chunk is not None:
             return FixedSize(self.chunk)
-        return Guided() if self.timing == "batch" else Guided(1, 1_000, share=1.0)
+        if self.timing == "batch":
+            return Guided()
+        return Guided(1, 1_000, share=1.0, longest=_RESIDENT_CHUNK)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:

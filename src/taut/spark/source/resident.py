@@ -29,6 +29,8 @@ _LOOK = 0.002
 _ROWS_IN_PAUSES = 0.004
 """The share of the time that may fall on pauses: well below the 1 % that a p99 leaves out."""
 _SHORTEST, _LONGEST = 10.0, 300.0
+_FIRST_PAUSE = 0.5
+"""Seconds that a pause is expected to take before one was measured."""
 
 
 def horizon_for(pause: float) -> float:
@@ -107,7 +109,9 @@ class Feeder:
         left = self.until + self._log.settle - now
         last = self._log.at(self.until)
         self._refuse_younger(last)
-        self._add(last)
+        # a log may know what will come; lanes take what has
+        come = self._log.latest()
+        self._add({p: min(n, come.get(p, n)) for p, n in last.items()})
         if left <= 0:
             self.ended = dict(self._known)
             self._server.do(lambda _: self._batch.close())
@@ -135,7 +139,9 @@ class Feeder:
         if ranges:
             self._known |= {r.partition: r.end for r in ranges}
             self._server.do(lambda _: self._batch.add(ranges))
-            self._server.wake()
+            # no more lanes than there are rows, where any lane will do
+            rows = sum(r.size for r in ranges)
+            self._server.wake(rows if self._batch.for_everyone else None)
 
 
 class Pauses:
@@ -159,7 +165,7 @@ class Pauses:
         """How long the next batch should be."""
         if given is not None:
             return given
-        return 60.0 if self.last is None else horizon_for(self.last)
+        return horizon_for(_FIRST_PAUSE if self.last is None else self.last)
 
 
 def offset(until: float, pause: float | None) -> dict[str, int]:

@@ -59,9 +59,9 @@ class Server:
         with self._lock:
             return change(self.distributor)
 
-    def wake(self) -> None:
-        """There may be rows for lanes that wait; from any thread."""
-        self._listener.ring()
+    def wake(self, most: int | None = None) -> None:
+        """There may be rows for lanes that wait, or for so many of them; from any thread."""
+        self._listener.ring(most)
 
     def close(self) -> None:
         """Stop listening and cut all lanes off."""

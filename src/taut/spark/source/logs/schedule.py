@@ -195,7 +195,7 @@ class ScheduleLog(Log):
     def _drawn(self, block: int) -> Numbers:
         """When the rows of a block arrive, in order."""
         begin, end = self._even(block * _BLOCK), self._even((block + 1) * _BLOCK)
-        return begin + (_shares(block) * (end - begin)).astype(np.int64)
+        return _draw(block, begin, end)
 
     def _values(self, numbers: Numbers) -> pa.Array:
         rows, size = len(numbers), self.payload
@@ -229,10 +229,11 @@ class ScheduleLog(Log):
         return int(partition)
 
 
-@lru_cache(maxsize=256)
-def _shares(block: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Random times within a block, sorted, as shares of its length."""
-    return np.sort(np.random.default_rng(block).random(_BLOCK))
+@lru_cache(maxsize=16)
+def _draw(block: int, begin: int, end: int) -> Numbers:
+    """Random times of a span, in order; the same for the same block."""
+    shares = np.sort(np.random.default_rng(block).random(_BLOCK))
+    return begin + (shares * (end - begin)).astype(np.int64)
 
 
 def from_options(options: Mapping[str, str]) -> ScheduleLog:
