@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import taut
+from taut.spark.source.logs.base import DataLost
 from taut.spark.source.logs.memory import MemoryLog
+from taut.spark.source.logs.schedule import ScheduleLog
+from taut.spark.source.operators import Chain
+from taut.spark.source.options import SourceOptions
+from taut.spark.source.reader import TautReader
 
 pytestmark = pytest.mark.spark
 
@@ -193,6 +199,24 @@ def test_rows_that_are_gone_are_told_of(
     lenient = taut.read(spark, log, startingOffsets="earliest", failOnDataLoss=False)
     drain(lenient.load(), out, tmp_path)
     assert len(out.rows()) == 30 + 3 * 5
+
+
+def test_a_log_that_is_shorter_than_what_was_read_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = ScheduleLog(0.0, 1_000, total=5)
+    strict = TautReader(log, Chain(), SourceOptions())
+    assert strict.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 9}, "it may only lag"
+    monkeypatch.setattr("taut.spark.source.reader._LAG", 0.0)
+    with pytest.raises(DataLost, match=r"ends at \{'0': 5\} and was read up to \{'0': 9\}"):
+        strict.latestOffset({"0": 9}, ReadAllAvailable())
+    assert strict.latestOffset({"0": 2}, ReadAllAvailable()) == {"0": 5}
+    lenient = TautReader(log, Chain(), SourceOptions(fail_on_data_loss=False))
+    assert lenient.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 9}
+    bounded = TautReader(log, Chain(), SourceOptions())
+    bounded.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLost, match="made anew"):
+        bounded.latestOffset({"0": 9}, ReadAllAvailable())
 
 
 def test_an_operator_that_raises_fails_the_batch_and_names_the_row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from taut.bench.place import spark_session
@@ -14,9 +15,16 @@ from taut.bench.rounds import order
 
 
 def bench(
-    spec: Spec, policies: Sequence[str], rounds: int, watch: Watcher
+    spec: Spec,
+    policies: Sequence[str],
+    rounds: int,
+    watch: Watcher,
+    warm_with: int | None = None,
 ) -> tuple[Record, list[Run]]:
-    """Run every policy in every round, in one JVM; give the record and the runs behind it."""
+    """Run every policy in every round, in one JVM; give the record and the runs behind it.
+
+    The JVM is warmed up with all queries, or with ``warm_with`` of them.
+    """
     if not policies or len(set(policies)) != len(policies):
         raise BenchError(f"policies {','.join(policies)!r}: name each once, as in 'a,b,c'")
     if rounds < 1 or spec.queries < 1 or spec.seconds <= 0:
@@ -27,7 +35,9 @@ def bench(
     record = Record("queries", _options(spec, policies, rounds))
     runs: list[Run] = []
     with spark_session() as place:
-        record.options["jvm_warm_up_s"] = round(warm_jvm(place, spec, watch), 1)
+        record.options["jvm_warm_up_s"] = round(
+            warm_jvm(place, replace(spec, queries=warm_with or spec.queries), watch), 1
+        )
         for round_, policy in order(policies, rounds):
             runs.append(run(place, spec, policy, round_, watch))
     record.options["warm_up_s"] = {

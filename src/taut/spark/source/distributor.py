@@ -67,6 +67,7 @@ class Batch:
         self._again: deque[tuple[int, int]] = deque()
         self._unfinished = 0
         self._closed = False
+        self._failed: str | None = None
         self.joined: float | None = None
         """When the first lane joined."""
 
@@ -78,6 +79,10 @@ class Batch:
     def close(self) -> None:
         """All rows of the batch are there."""
         self._closed = True
+
+    def fail(self, why: str) -> None:
+        """It cannot be finished: every lane is told so, and Spark ends the query."""
+        self._failed = why
 
     @property
     def for_everyone(self) -> bool:
@@ -91,6 +96,8 @@ class Batch:
 
     def join(self, message: Join, now: float) -> Reply:
         """An attempt begins: the newest counts."""
+        if self._failed is not None:
+            return Refused(self._failed)
         self.joined = now if self.joined is None else self.joined
         lane = self._lanes.get(message.lane)
         if lane is not None and message.attempt < lane.attempt:
@@ -139,7 +146,7 @@ class Batch:
 
     def waits(self, number: int) -> bool:
         """Whether a lane that asks now would only be told to ask again."""
-        if self._sharing.left_for(number) or self._may_end(number):
+        if self._failed is not None or self._sharing.left_for(number) or self._may_end(number):
             return False
         return not any(self._sharing.may_take_over(number, of) for _, of in self._again)
 
@@ -162,6 +169,8 @@ class Batch:
 
     def _current(self, message: Report | Beat, now: float) -> _Lane | Refused:
         """The lane that a message is from, which lives; only its newest attempt is heard."""
+        if self._failed is not None:
+            return Refused(self._failed)
         lane = self._lanes.get(message.lane)
         if lane is None or message.attempt != lane.attempt:
             return Refused(

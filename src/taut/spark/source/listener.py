@@ -117,10 +117,11 @@ class Listener:
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds that its thread has used."""
-        ident = self._thread.ident
-        if ident is None or not self._thread.is_alive():
+        ident, clock_of = self._thread.ident, getattr(time, "pthread_getcpuclockid", None)
+        # macOS has no such clock
+        if ident is None or clock_of is None or not self._thread.is_alive():
             return 0.0
-        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+        return time.clock_gettime(clock_of(ident))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -79,7 +79,7 @@ class SourceOptions:
             limits = Limits(
                 None if most is None else _whole("maxOffsetsPerTrigger", most),
                 _whole("minOffsetsPerTrigger", options.get("minoffsetspertrigger", "0")),
-                seconds(options.get("maxtriggerdelay", "15 min")),
+                _seconds(options.get("maxtriggerdelay", "15 min")),
             )
         except ValueError as error:
             raise StartError(str(error)) from error
@@ -91,11 +91,16 @@ class SourceOptions:
             start=_start(options.get("startingoffsets", "latest")),
             fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
             host=options.get("host", "127.0.0.1"),
-            beat=seconds(options.get("beat", "1 s")),
-            silence=seconds(options.get("silence", "5 s")),
+            beat=_seconds(options.get("beat", "1 s")),
+            silence=_seconds(options.get("silence", "5 s")),
             timing=options.get("timing", "batch"),
-            horizon=None if horizon == "auto" else seconds(horizon),
+            horizon=None if horizon == "auto" else _seconds(horizon),
         )
+
+
+def _seconds(given: str) -> float:
+    """A duration; a number alone is in seconds, though Spark carries it as text."""
+    return seconds(float(given) if given.replace(".", "", 1).isdigit() else given)
 
 
 def _whole(name: str, given: str) -> int:

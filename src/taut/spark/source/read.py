@@ -10,8 +10,10 @@ from weakref import WeakSet
 
 from taut.errors import StartError
 from taut.spark.source.control import Control, Desk
+from taut.spark.source.ddl import columns
 from taut.spark.source.follower import OPTION
 from taut.spark.source.logs import KINDS
+from taut.spark.source.logs.options import schema_text
 from taut.spark.source.operators import Chain, OperatorError
 from taut.spark.source.options import SourceOptions
 
@@ -107,6 +109,9 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
         ``**{"kafka.bootstrap.servers": ...}``.
     lanes
         Tasks a batch; by default as many as Spark runs at a time.
+    schema
+        The columns of json, csv and parquet files: DDL such as ``"word string, n bigint"``, an
+        Arrow schema, or a mapping of names to types.
     sharing
         ``"shared"`` (one queue for all lanes), ``"executor"`` (one for each executor) or
         ``"fixed"`` (ranges cut beforehand, as Spark does).
@@ -127,7 +132,13 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
     ... )
     """
     register(spark)
+    schema = options.pop("schema", None)
     given = {k: _text(v) for k, v in options.items()}
+    if schema is not None:
+        try:
+            given["arrowschema"] = schema_text(columns(schema))
+        except ValueError as error:
+            raise StartError(f"schema: {error}") from error
     if isinstance(log, str) and log not in KINDS:
         raise StartError(f"log={log!r} is not known; one of: {', '.join(KINDS)}, or a MemoryLog")
     made = {"log": log} if isinstance(log, str) else log.options()

@@ -44,6 +44,7 @@ _EARLIEST, _LATEST = -2, -1
 _RECENT = 30.0
 """Seconds after its end within which a batch is followed by the next, not by a restart."""
 _HELD_FOR = 5.0
+_LAG = 10.0
 _POLL = 0.01
 _LONGEST_WAIT = 0.1
 """Spark asks an idle source again after 10 ms; waiting here instead costs it nothing."""
@@ -90,6 +91,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wheel = wheel
         self._follower: Follower | None = None
         self._idle = False
+        self._short_since: float | None = None
+        self._told: set[str] = set()
         self._bound: dict[str, int] | None = None
         self._server: Server | None = None
         self._last_batch = time.monotonic()
@@ -119,6 +122,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             latest = self._log.latest() if self._bound is None else self._bound
             now = time.monotonic()
+            self._refuse_shorter(start, latest, now)
             end = admit(start, latest, self._limits(), now - self._last_batch)
             self._idle = end == start
             if not self._idle or self._bound is not None or now - begun >= patience:
@@ -230,6 +234,31 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for p in latest
         }  # fmt: skip
 
+    def _refuse_shorter(
+        self, start: Mapping[str, int], latest: Mapping[str, int], now: float
+    ) -> None:
+        """A log that ends before what was read from it was made anew: it would be waited for."""
+        shorter = {p: n for p, n in latest.items() if n < start.get(p, 0)}
+        if not shorter:
+            self._short_since = None
+            return
+        # a replica that takes over may lag for a moment
+        self._short_since = now if self._short_since is None else self._short_since
+        if now - self._short_since < (_LAG if self._bound is None else 0.0):
+            return
+        told = (
+            f"the log ends at {shorter} and was read up to { {p: start[p] for p in shorter} }: was "
+            "it made anew? Start with a new checkpoint"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLost(f"{told}, or failOnDataLoss=false waits until it is as long again")
+        self._warn_once(told)
+
+    def _warn_once(self, told: str) -> None:
+        if told not in self._told:
+            self._told.add(told)
+            log.warning("%s", told)
+
     def _known(self, start: Mapping[str, int]) -> dict[str, int]:
         """Where to go on in each partition: one that is new from its beginning."""
         earliest = self._log.earliest()
@@ -238,7 +267,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             told = f"offsets {lost} are no longer in the log, which begins at {dict(earliest)}"
             if self._options.fail_on_data_loss:
                 raise DataLost(f"{told}; failOnDataLoss=false goes on with what is there")
-            log.warning("%s: rows are lost", told)
+            self._warn_once(f"{told}: rows are lost")
         # a partition that is gone keeps its offset, so that it cannot be read a second time
         return dict(start) | {p: max(n, start.get(p, n)) for p, n in earliest.items()}
 
@@ -279,7 +308,7 @@ class ResidentReader(TautReader):
         begin = self._after(until(start)) if UNTIL in start else self._known(start)
         key, batch = self._open(end)
         lanes = self._lanes(key, batch)
-        if UNTIL in start and until(start) > time.time() - _RECENT:
+        if self._feeder is not None and UNTIL in start and until(start) > time.time() - _RECENT:
             self._pauses.ended(until(start))
         self._open_batch = batch
         self._feeder = Feeder(self._log, self._serving(), key, batch, begin, until(end))

@@ -94,8 +94,9 @@ class Feeder:
                 pass
         except Exception as error:
             # lanes would wait for ever: the batch fails, and Spark tells why
-            log.warning("resident batch %s: the log cannot be read: %r", self._key, error)
-            self._server.do(lambda distributor: distributor.forget(self._key))
+            why = f"the log cannot be read: {error!r}"
+            log.warning("resident batch %s: %s", self._key, why)
+            self._server.do(lambda _: self._batch.fail(why))
             self._server.wake()
 
     def _feed(self) -> bool:
@@ -109,9 +110,11 @@ class Feeder:
         left = self.until + self._log.settle - now
         last = self._log.at(self.until)
         self._refuse_younger(last)
-        # a log may know what will come; lanes take what has
-        come = self._log.latest()
-        self._add({p: min(n, come.get(p, n)) for p, n in last.items()})
+        if left > 0:
+            # a log may know what will come; lanes take what has
+            come = self._log.latest()
+            last = {p: min(n, come.get(p, n)) for p, n in last.items()}
+        self._add(last)
         if left <= 0:
             self.ended = dict(self._known)
             self._server.do(lambda _: self._batch.close())

@@ -38,8 +38,8 @@ def open_log(options: Mapping[str, str]) -> Log:
         module = import_module(f"{__name__}.{kind}")
     except ModuleNotFoundError as error:
         raise LogError(
-            f"option log={kind!r}: needs a package that is not installed, {error.name}; "
-            f"pip install 'taut[{kind}]'"
+            f"option log={kind!r}: needs a package that is not installed here, {error.name}; "
+            "for Kafka: pip install confluent-kafka (Taut's extra kafka has it)"
         ) from error
     log: Log = module.from_options(given)
     return log

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from taut.errors import TautError
+
 ARRIVAL, PARTITION, OFFSET = "arrival", "log_partition", "log_offset"
 
 ADDED = pa.schema(
@@ -27,7 +29,7 @@ ADDED = pa.schema(
 Offsets = Mapping[str, int]
 
 
-class LogError(Exception):
+class LogError(TautError):
     """A log cannot be opened or read; says what was given and what would be right."""
 
 
