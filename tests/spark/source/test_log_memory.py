@@ -359,18 +359,18 @@ def test_a_broken_connection_is_opened_again(log: MemoryLog, reader: RemoteMemor
 
 
 def test_an_interrupted_request_leaves_no_answer_behind(
-    log: MemoryLog, reader: RemoteMemoryLog, monkeypatch: pytest.MonkeyPatch
+    log: MemoryLog, reader: RemoteMemoryLog
 ) -> None:
+    class Interrupting(frames.Frames):
+        def next(self, limit: int = 0) -> bytes:
+            raise KeyboardInterrupt
+
     log.append(["x", "y"])
     assert reader.earliest() == {"0": 0}
-
-    def interrupted(self: frames.Frames, limit: int = 0) -> bytes:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(frames.Frames, "next", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            reader.earliest()
+    (client,) = [client for key, client in reader._clients().items() if key[0] == reader.address]
+    client._frames = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        reader.earliest()
     assert reader.latest() == {"0": 2}
 
 
