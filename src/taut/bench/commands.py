@@ -74,6 +74,25 @@ class Seconds(click.ParamType[float]):
         return read
 
 
+# what all benchmarks take
+_measured = click.option(
+    "--seconds",
+    "measured",
+    type=Seconds(),
+    default="60",
+    show_default=True,
+    help="How long to measure in each run.",
+)
+_rounds = click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Each one runs so often; the median counts.",
+)
+_json = click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+
+
 @click.group()
 def bench() -> None:
     """Measure stock Spark and Taut in one command, alternating."""
@@ -83,14 +102,7 @@ def bench() -> None:
 @click.option("--workload", type=click.Choice(WORKLOADS), default="ads", show_default=True)
 @click.option("--queries", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--window", type=Seconds(), default="12s", show_default=True, help="Window length.")
-@click.option(
-    "--seconds",
-    "measured",
-    type=Seconds(),
-    default="60",
-    show_default=True,
-    help="How long to measure in each run.",
-)
+@_measured
 @click.option(
     "--policies",
     type=Names(POLICIES),
@@ -98,13 +110,7 @@ def bench() -> None:
     show_default=True,
     help=f"Out of {', '.join(POLICIES)}.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Each policy runs so often; the median counts.",
-)
+@_rounds
 @click.option("--rate", type=click.IntRange(1), help="Rows a second and query.")
 @click.option("--concurrency", type=click.IntRange(1), help="Turns that run side by side.")
 @click.option("--slo", default="p99 <= 1 s", show_default=True)
@@ -113,7 +119,7 @@ def bench() -> None:
     type=Seconds(),
     help="How long a due window may still come.  [default: the larger of 60 s and 5 windows]",
 )
-@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@_json
 @click.option("--latencies", type=_FILE, help="Write every window's latency here, as CSV.")
 @click.option("--picture", "picture_file", type=_FILE, help="Draw the latencies here, as PNG.")
 def queries(
@@ -168,14 +174,7 @@ def queries(
 )
 @click.option("--lanes", type=click.IntRange(1), help="[default: 8; 1 for dispatch]")
 @click.option("--rate", type=click.IntRange(1), help="Tuples a second.")
-@click.option(
-    "--seconds",
-    "measured",
-    type=Seconds(),
-    default="60",
-    show_default=True,
-    help="How long to measure in each run.",
-)
+@_measured
 @click.option(
     "--variants",
     type=Names(VARIANTS),
@@ -183,13 +182,7 @@ def queries(
     show_default=True,
     help="Out of default (what Spark does), shared (one queue), executor.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Each variant runs so often; the median counts.",
-)
+@_rounds
 @click.option(
     "--batch",
     type=click.IntRange(1),
@@ -200,7 +193,7 @@ def queries(
 )
 @click.option("--heavy", type=click.FloatRange(0, 1), help="Share of tuples 50x as expensive.")
 @click.option("--slow", type=click.FloatRange(0, 1), help="Share of lanes 3x as slow.")
-@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@_json
 def lanes(
     topology: str,
     timing: str,
@@ -257,7 +250,7 @@ def _dispatch(lanes: int, rounds: int, json_file: Path | None) -> None:
 
 
 @click.command()
-@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@_json
 @click.option("--picture", "picture_file", type=_FILE, default="taut-demo.png", show_default=True)
 def demo(json_file: Path | None, picture_file: Path) -> None:
     """Twelve windowed queries on this machine: stock Spark, then Taut. Under four minutes."""

@@ -231,6 +231,6 @@ class Gate:
             self._held = "here"
         try:
             self._latch.wait()
-        except Exception:
+        except Exception:  # whatever ended the wait has ended the query: raised on
             self._failed(None, batch_id)
             raise

@@ -158,7 +158,7 @@ class Listener:
                 await asyncio.sleep(seconds)
                 try:
                     do()
-                except Exception:
+                except Exception:  # it must be done again: dead lanes are found here
                     log.exception("%s: what it does every %s s failed", self._name, seconds)
 
         self._repeating.append(asyncio.create_task(repeat()))
