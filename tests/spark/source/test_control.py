@@ -43,16 +43,25 @@ def follow() -> Iterator[Callable[[Control], Follower]]:
         follower.stop()
 
 
-def test_a_source_does_what_it_is_told(
+@pytest.fixture
+def held(
     desk: Desk, follow: Callable[[Control], Follower], eventually: Eventually
-) -> None:
+) -> tuple[Control, Follower]:
+    """A source that is held, and its control."""
     control = desk.control()
     control.claim("query")
     source = follow(control)
     assert source.wait(0)
-    assert source.most is None
     assert control.hold()
     eventually(lambda: not source.wait(0))
+    return control, source
+
+
+def test_a_source_does_what_it_is_told(
+    held: tuple[Control, Follower], eventually: Eventually
+) -> None:
+    control, source = held
+    assert source.most is None
     control.limit(500)
     eventually(lambda: source.most == 500)
     assert not source.wait(0), "still held"
@@ -63,13 +72,9 @@ def test_a_source_does_what_it_is_told(
 
 
 def test_two_sources_of_one_read_are_not_held(
-    desk: Desk, follow: Callable[[Control], Follower], eventually: Eventually
+    held: tuple[Control, Follower], follow: Callable[[Control], Follower]
 ) -> None:
-    control = desk.control()
-    control.claim("query")
-    first = follow(control)
-    assert control.hold()
-    eventually(lambda: not first.wait(0))
+    control, first = held
     second = follow(control)
     assert first.wait(60), "a second source has come: neither is held for the other's sake"
     assert second.wait(60)
@@ -121,16 +126,13 @@ def test_sources_are_held_all_or_none(desk: Desk) -> None:
 
 def test_a_source_that_loses_the_driver_goes_on(
     desk: Desk,
-    follow: Callable[[Control], Follower],
+    held: tuple[Control, Follower],
     eventually: Eventually,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    control = desk.control()
-    control.claim("query")
-    source = follow(control)
+    control, source = held
     control.limit(7)
-    assert control.hold()
-    eventually(lambda: not source.wait(0) and source.most == 7)
+    eventually(lambda: source.most == 7)
     with caplog.at_level(logging.WARNING, "taut"):
         desk.close()
         assert source.wait(60)
@@ -139,13 +141,9 @@ def test_a_source_that_loses_the_driver_goes_on(
 
 
 def test_a_source_whose_connection_breaks_is_steered_again(
-    desk: Desk, follow: Callable[[Control], Follower], eventually: Eventually
+    held: tuple[Control, Follower], eventually: Eventually
 ) -> None:
-    control = desk.control()
-    control.claim("query")
-    source = follow(control)
-    assert control.hold()
-    eventually(lambda: not source.wait(0))
+    _, source = held
     for client in [each for each in gc.get_objects() if isinstance(each, Client)]:
         client._socket.shutdown(socket.SHUT_RDWR)
     assert source.wait(60), "un-held while it cannot hear"

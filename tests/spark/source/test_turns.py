@@ -76,7 +76,7 @@ def test_a_held_query_has_committed_and_takes_what_has_arrived_when_its_turn_com
     assert commits(tmp_path) == 2, "stopping a held query plans nothing"
 
 
-def test_a_query_held_in_its_source_is_stopped_at_once_and_goes_on_after_a_restart(
+def test_a_query_held_in_its_source_can_be_stopped_and_goes_on_after_a_restart(
     spark: SparkSession, log: taut.MemoryLog, tmp_path: Path, eventually: Eventually
 ) -> None:
     seen = Seen()

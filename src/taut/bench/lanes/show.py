@@ -33,7 +33,7 @@ _COLUMNS = {
 @contextmanager
 def live(console: Console) -> Iterator[Watcher]:
     """One line that keeps itself current on a terminal, plain lines elsewhere."""
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         lines = Lines(console)
         yield lambda now: lines.tell((now.round, now.variant, now.phase), _words(now))
         return

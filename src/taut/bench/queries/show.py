@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @contextmanager
 def live(console: Console) -> Iterator[Watcher]:
     """A table that keeps itself current on a terminal, plain lines elsewhere."""
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         lines = Lines(console)
         yield lambda now: lines.tell((now.round, now.policy, now.phase), _words(now))
         return

@@ -179,7 +179,10 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- how the driver steers it --------------------------------------------------------------
 
     def _wait_for_turn(self) -> None:
-        """Wait while the driver holds this source, unless Spark has gone meanwhile."""
+        """Wait while the driver holds this source, unless Spark has gone meanwhile.
+
+        To answer with the start instead would let Spark run batches without data meanwhile.
+        """
         self._follow()
         spark = os.getppid()
         while self._follower and not self._follower.wait(_HELD_FOR) and os.getppid() == spark:
