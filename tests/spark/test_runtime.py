@@ -460,10 +460,10 @@ def test_facts_that_cannot_be_read_do_not_end_a_query(
     monkeypatch: pytest.MonkeyPatch,
     eventually: Callable[..., None],
 ) -> None:
-    def unreadable(jquery: object) -> None:
+    def unreadable(reader: object) -> None:
         raise AttributeError("another Spark")
 
-    monkeypatch.setattr("taut.spark.query.read_batch", unreadable)
+    monkeypatch.setattr("taut.spark.probe.BatchReader.read", unreadable)
     sink = taut.sink("memory")
     with caplog.at_level(logging.WARNING, "taut"):
         query = runtime.start(windowed(spark), name="blind", sink=sink, checkpoint=tmp_path)

@@ -80,6 +80,7 @@ class DelayHistory:
         self._sorted: list[float] = []
         self._outside = 0
         self._bar = (0.0, 0.0)
+        self._estimate: Delay | None = None
 
     def observe(self, delay: float) -> None:
         """Take one delay of the running epoch."""
@@ -98,6 +99,7 @@ class DelayHistory:
         n, total, squares = self._epoch.count, self._epoch.total, self._epoch.squares
         self._push(round(total / n), (n * squares - total * total) // (n * n))
         self._epoch = _Epoch()
+        self._estimate = None
 
     @property
     def epochs(self) -> int:
@@ -106,8 +108,10 @@ class DelayHistory:
 
     def estimate(self) -> Delay:
         """Mean and predictive deviation of the next arrival's delay."""
-        mean, deviation = self._raw()
-        return Delay(mean, deviation * self._scale())
+        if self._estimate is None:
+            mean, deviation = self._raw()
+            self._estimate = Delay(mean, deviation * self._scale())
+        return self._estimate
 
     def check(self) -> None:
         """Assert the invariants: the running sums equal the epochs they stand for."""
@@ -118,6 +122,8 @@ class DelayHistory:
         assert self._sum_mean2 == sum(m * m for m, _ in self._moments)
         assert self._sum_within == sum(v for _, v in self._moments)
         assert abs(self._outside) < self.FORGET_AFTER
+        mean, deviation = self._raw()
+        assert self._estimate in (None, Delay(mean, deviation * self._scale()))
 
     def _forget(self) -> None:
         self._moments.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from taut.policy.cost import BatchCost
@@ -36,10 +37,47 @@ class ProgressFacts:
     state_bytes: int
 
 
-def read_batch(execution: Any) -> BatchFacts:
-    """The batch that the query has planned, from its execution in the JVM."""
-    metadata = execution.lastExecution().offsetSeqMetadata()
-    return BatchFacts(metadata.batchTimestampMs() / 1000.0, metadata.batchWatermarkMs() / 1000.0)
+class BatchReader:
+    """Reads what batch a query has planned, from its execution in the JVM.
+
+    This is most of what Taut adds to a batch. The getters are therefore composed in the JVM, once
+    for all queries: two calls a batch, and no proxies for what lies between, cost less than half.
+    """
+
+    def __init__(self, jvm: Any, execution: Any) -> None:
+        self.execution = execution
+        self._nothing = jvm.java.util.Collections.emptyList()
+        timestamp, watermark = _getters(jvm, execution.getClass())
+        self._timestamp = timestamp.bindTo(execution)
+        self._watermark = watermark.bindTo(execution)
+
+    def read(self) -> BatchFacts:
+        """The batch that is planned."""
+        planned = self._timestamp.invokeWithArguments(self._nothing)
+        watermark = self._watermark.invokeWithArguments(self._nothing)
+        return BatchFacts(planned / 1000.0, watermark / 1000.0)
+
+
+@lru_cache(maxsize=2)
+def _getters(jvm: Any, execution_class: Any) -> tuple[Any, Any]:
+    path = ("lastExecution", "offsetSeqMetadata")
+    return (
+        _getter(jvm, execution_class, *path, "batchTimestampMs"),
+        _getter(jvm, execution_class, *path, "batchWatermarkMs"),
+    )
+
+
+def _getter(jvm: Any, owner: Any, *names: str) -> Any:
+    """A method handle that follows methods without arguments from one result to the next."""
+    handles = jvm.java.lang.invoke.MethodHandles
+    no_arguments = jvm.java.lang.reflect.Array.newInstance(owner.getClass(), 0)
+    found: Any = None
+    for name in names:
+        method = owner.getMethod(name, no_arguments)
+        step = handles.publicLookup().unreflect(method)
+        found = step if found is None else handles.filterReturnValue(found, step)
+        owner = method.getReturnType()
+    return found
 
 
 def read_progress(execution: Any) -> ProgressFacts | None:
@@ -101,11 +139,24 @@ def state_limit(spark: SparkSession) -> int:
     return int(megabytes(spark.conf.get("spark.executor.memory", "1g"))) * 2**20 * executors
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What stays the same of a query from one batch to the next, for all looks at it meanwhile."""
+
+    end: float | None
+    delay: Delay
+    batch_cost: float
+    cost_per_second: float
+    rows_per_second: float
+    selectivity: float
+    row_cost: float
+
+
 class Probe:
     """Keeps what is known of one query: its window, watermark, delays and costs."""
 
-    SAMPLE_EVERY = 5
-    """Batches between two looks at the progress; odd, so that ingests and emits both count."""
+    SAMPLE_AFTER = 15.0
+    """Seconds between two looks at the progress, which costs more than all else in a batch."""
 
     def __init__(self, name: str, shape: Shape, objective: float, *, eager: bool = False) -> None:
         self.name = name
@@ -127,22 +178,26 @@ class Probe:
         self._swept = (0.0, 0.0)
         self._catching_up = False
         self._rows_in = self._rows_out = self._row_seconds = 0.0
+        self._sampled = 0.0
+        self._known: _Known | None = None
 
     def resumed(self, now: float) -> None:
         """The query was let go: its next batch starts to be planned."""
         self._started = now
 
     def planned(self, facts: BatchFacts, progress: Callable[[], ProgressFacts | None]) -> None:
-        """A batch is planned; every few batches the last one's progress is looked at."""
+        """A batch is planned; every few seconds the last one's progress is looked at."""
         before, last = self.watermark, self._planned
         self.watermark = max(before, facts.watermark)
         if last is not None:
-            if self._input > 0 and self.batches % self.SAMPLE_EVERY == 2:
+            if self._input > 0 and facts.planned >= self._sampled + self.SAMPLE_AFTER:
+                self._sampled = facts.planned
                 self._sample(progress(), self._input)
             self._learn_delay(before, last, facts)
             self._input = max(0.0, facts.planned - last)
         self._planned = facts.planned
         self._swept = (before, self.watermark)
+        self._known = None
 
     def written(self, now: float) -> None:
         """The batch's rows are out."""
@@ -154,6 +209,7 @@ class Probe:
             self.latency = now - self._planned + self._input
         self._started = now
         self._swept = (0.0, 0.0)
+        self._known = None
 
     def next_end(self) -> float | None:
         """The end of the first window that is not out, None when that is not known."""
@@ -165,37 +221,43 @@ class Probe:
         """The query as a policy sees it."""
         planned = self._planned if self._planned is not None else held_since
         waiting = max(0.0, now - planned)
-        end = self.next_end()
-        streams = () if end is None else (Stream(end, self._delay(now, end)),)
-        rate = self._rows_in / self._row_seconds if self._row_seconds > 0 else 0.0
-        selectivity = self._rows_out / self._rows_in if self._rows_in > 0 else 1.0
-        per_row = self._cost.per_second / rate if rate > 0 else 0.0
+        known = self._known
+        if known is None:
+            known = self._known = self._look()
+        end, delay = known.end, known.delay
+        if end is not None and self._catching_up:
+            # a stream that runs faster than the clock has more waiting: due at once
+            delay = Delay(min(0.0, now - end), 0.0)
+        queued = known.rows_per_second * waiting
         return QueryView(
             name=self.name,
             held_since=held_since,
             last_turn=last_turn,
             oldest=planned,
-            batch_cost=self._cost.fixed,
-            queued_cost=self._cost.per_second * waiting,
-            batches=2 if streams or self._session else 1,
-            streams=streams,
+            batch_cost=known.batch_cost,
+            queued_cost=known.cost_per_second * waiting,
+            batches=2 if end is not None or self._session else 1,
+            streams=() if end is None else (Stream(end, delay),),
             objective=0.0 if self._eager else self.objective,
-            operators=(Operator(rate * waiting, min(1.0, selectivity), per_row),),
+            operators=(Operator(queued, known.selectivity, known.row_cost),),
         )
 
     def learn_window(self, window: Window) -> None:
         """Take a window that was learned from the output."""
         self.window = window
+        self._known = None
 
     def give_up(self) -> None:
         """Spark's facts cannot be read: without them the query counts as one without a window."""
         self.window = None
+        self._known = None
 
     def check(self) -> None:
         """Assert the invariants."""
         self._delays.check()
         self._cost.check()
         assert self._input >= 0.0
+        assert self._known in (None, self._look())
         assert self.late <= self.windows
 
     def _count(self, now: float, after: float, upto: float) -> None:
@@ -209,9 +271,19 @@ class Probe:
             overdue = now - self.objective - max(0.0, self._delays.estimate().mean)
             self.late += self._ends(after, min(upto, overdue))
 
-    def _delay(self, now: float, end: float) -> Delay:
-        # a stream that runs faster than the clock has more waiting: due at once
-        return Delay(min(0.0, now - end), 0.0) if self._catching_up else self._delays.estimate()
+    def _look(self) -> _Known:
+        rate = self._rows_in / self._row_seconds if self._row_seconds > 0 else 0.0
+        selectivity = self._rows_out / self._rows_in if self._rows_in > 0 else 1.0
+        per_second = self._cost.per_second
+        return _Known(
+            end=self.next_end(),
+            delay=self._delays.estimate(),
+            batch_cost=self._cost.fixed,
+            cost_per_second=per_second,
+            rows_per_second=rate,
+            selectivity=min(1.0, selectivity),
+            row_cost=per_second / rate if rate > 0 else 0.0,
+        )
 
     def _ends(self, after: float, upto: float) -> int:
         if self.window is None or after <= 0 or upto <= after:

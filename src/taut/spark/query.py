@@ -18,7 +18,7 @@ from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
 from taut.spark.gate import Gate, JvmLatch
-from taut.spark.probe import Probe, read_batch, read_progress
+from taut.spark.probe import BatchReader, Probe, read_progress
 from taut.spark.sinks import SinkFunction
 from taut.spark.source.control import Sources
 from taut.spark.window import Look, Shape, WindowLearner, look_at_windows
@@ -206,7 +206,7 @@ class Query(_Started):
         self._runtime = runtime
         self.sink = sink
         self._lock_file = lock
-        self._execution: Any = None
+        self._planned_batch: BatchReader | None = None
         self._failure: str | None = None
         self._looks = 0
         self._blind = False
@@ -329,12 +329,13 @@ class Query(_Started):
 
     def _on_planned(self, batch_id: int) -> bool:
         with self._probing():
-            if self._execution is None and self.begun:
-                self._execution = self.query._jsq.streamingQuery()
-            if self._execution is not None:
-                facts = read_batch(self._execution)
+            if self._planned_batch is None and self.begun:
+                execution = self.query._jsq.streamingQuery()
+                self._planned_batch = BatchReader(self._runtime.spark._jvm, execution)
+            if (reader := self._planned_batch) is not None:
+                facts = reader.read()
                 with self._runtime._lock:
-                    self.probe.planned(facts, lambda: read_progress(self._execution))
+                    self.probe.planned(facts, lambda: read_progress(reader.execution))
         return self._runtime._planned(self)
 
     def _on_written(self, batch_id: int) -> bool:
