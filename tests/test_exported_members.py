@@ -5,7 +5,10 @@ import taut
 
 def test_the_public_names_are_these() -> None:
     assert sorted(taut.__all__) == [
+        "DataLost",
         "EnvironmentProblem",
+        "LogError",
+        "LogFull",
         "MemoryLog",
         "Query",
         "Read",

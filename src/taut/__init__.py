@@ -2,7 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from taut.errors import EnvironmentProblem, RuntimeStopped, SloError, StartError, TautError
+from taut.errors import (
+    DataLost,
+    EnvironmentProblem,
+    LogError,
+    LogFull,
+    RuntimeStopped,
+    SloError,
+    StartError,
+    TautError,
+)
 from taut.slo import Slo
 from taut.spark.query import Query, Status
 from taut.spark.runtime import Runtime
@@ -17,7 +26,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DataLost",
     "EnvironmentProblem",
+    "LogError",
+    "LogFull",
     "MemoryLog",
     "Query",
     "Read",

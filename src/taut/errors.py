@@ -23,3 +23,15 @@ class StartError(TautError, ValueError):
 
 class RuntimeStopped(TautError, RuntimeError):
     """Something was asked of a Runtime that has stopped."""
+
+
+class LogError(TautError):
+    """A log cannot be opened or read; says what was given and what would be right."""
+
+
+class DataLost(LogError):
+    """Rows that were promised are no longer in the log."""
+
+
+class LogFull(LogError):
+    """A memory log holds as many bytes as it may."""

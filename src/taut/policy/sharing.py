@@ -76,10 +76,10 @@ class FixedSize:
 class Guided:
     """Large chunks first, smaller ones towards the end: a share of what is left for each lane.
 
-    Never so small that all lanes together would ask more often than ``claims_per_second``: the
-    bound comes from how fast lanes have worked so far. Until that is known chunks stay small,
-    because a first chunk that is too large cannot be taken back. ``longest`` bounds the seconds
-    that a lane works on one chunk, where its rows are waited for.
+    Never so small that all lanes together would ask more often than ``claims_per_second``, which
+    goes before ``largest``: the bound comes from how fast lanes have worked so far. Until that is
+    known chunks stay small, because a first chunk that is too large cannot be taken back.
+    ``longest`` bounds the seconds that a lane works on one chunk, where its rows are waited for.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Guided:
     def _floor(self, lanes: int) -> int:
         per_lane = self.claims_per_second / max(1, lanes)
         bound = 0.0 if self._per_second is None else self._per_second / per_lane
-        return min(self.largest, max(self.smallest, int(bound)))
+        return max(self.smallest, math.ceil(bound))
 
 
 class Sharing(Protocol):

@@ -148,12 +148,20 @@ class StockQuery(_Started):
     cpu_seconds = 0.0
 
     def __init__(
-        self, name: str, sink: SinkFunction, slo: Slo | None, shape: Shape, lock: CheckpointLock
+        self,
+        name: str,
+        sink: SinkFunction,
+        slo: Slo | None,
+        shape: Shape,
+        lock: CheckpointLock,
+        resident: int = 0,
     ) -> None:
         self.name = name
         self.slo = slo
         self.shape = shape
         self.sink = sink
+        self.resident = resident
+        """Tasks that its sources keep for good."""
         self._lock_file = lock
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:

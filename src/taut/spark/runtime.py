@@ -84,7 +84,6 @@ class Runtime:
         self._turns = Turns(built, concurrency=self.concurrency, hold_limit=to_seconds(hold_limit))
         self._memory = MemoryProbe(spark) if isinstance(built, MemoryManaged) else None
         self._queries: dict[str, Query | StockQuery] = {}
-        self._failures: dict[str, str] = {}
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._nudged = False
@@ -148,6 +147,7 @@ class Runtime:
         refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = _shape(df, given, output_mode)
         sources = sources_of(df)
+        self._warn_of_lanes(name, sources.resident)
         writer: Any = (
             df.writeStream.queryName(name)
             .outputMode(output_mode)
@@ -166,7 +166,7 @@ class Runtime:
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
             if self.policy_name in STOCK or sources.resident:
-                query = StockQuery(name, sink, objective, shape, lock)
+                query = StockQuery(name, sink, objective, shape, lock, sources.resident)
             else:
                 query = Query(
                     self, name, sink, objective, shape, lock, sources, eager=available_now
@@ -425,6 +425,22 @@ class Runtime:
         if error is not None:
             query.told = True
             log.warning("query %s failed, the others go on: %s", query.name, error)
+
+    def _warn_of_lanes(self, name: str, lanes: int) -> None:
+        """Resident lanes stay: where they are all that Spark runs at a time, everything else waits.
+
+        Said before the query starts, for then nothing else may get so far.
+        """
+        with self._lock:
+            others = [q for q in self._queries.values() if isinstance(q, StockQuery) and q.active]
+        kept = lanes + sum(q.resident for q in others)
+        tasks = self.spark.sparkContext.defaultParallelism
+        if lanes and kept >= tasks:
+            log.warning(
+                "query %s: resident lanes keep %d of the %d tasks that Spark runs at a time, so "
+                "that nothing runs beside them; give it fewer (lanes=), or Spark more cores",
+                name, kept, tasks,
+            )  # fmt: skip
 
     def _refuse_shared_path(self, name: str, sink: SinkFunction) -> None:
         if not isinstance(sink, FileSink):

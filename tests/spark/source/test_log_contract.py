@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taut.errors import LogError
 from taut.spark.source.logs import open_log
-from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION, Log, LogError
+from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION, Log
 from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.kafka import KafkaLog
 from taut.spark.source.logs.memory import MemoryLog

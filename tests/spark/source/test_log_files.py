@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.spark.source.logs.base import ARRIVAL, OFFSET, DataLost, LogError
+from taut.errors import DataLost, LogError
+from taut.spark.source.logs.base import ARRIVAL, OFFSET
 from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.lines import parse, take_lines
 
@@ -291,6 +292,30 @@ def test_parquet(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes(b"something else")
     with pytest.raises(DataLost, match="no finished parquet"):
         log.read("f.parquet", 0, 10)
+
+
+def test_a_row_group_of_parquet_is_read_once_for_all_its_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": range(100), "b": [str(n) for n in range(100)]})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=50)
+    groups: list[int] = []
+    read = pq.ParquetFile.read_row_group
+
+    def counting(file: pq.ParquetFile, group: int, **how: object) -> pa.Table:
+        groups.append(group)
+        return read(file, group, **how)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counting)
+    log = FilesLog(tmp_path, "parquet", AB)
+    found = [
+        n for at in range(0, 100, 4) for n in log.read("f.parquet", at, at + 4)["a"].to_pylist()
+    ]
+    assert found == [*range(100)]
+    assert groups == [0, 1]
+    log.close()
+    log.read("f.parquet", 0, 4)
+    assert groups == [0, 1, 0], "closing lets go of it"
 
 
 def test_parquet_of_another_schema_is_refused(tmp_path: Path) -> None:

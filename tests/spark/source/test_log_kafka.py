@@ -28,8 +28,9 @@ from tests.spark.source.kafka_broker import broker as running
 from tests.spark.source.test_log_contract import Expected, check_cuts, check_refusals
 
 import taut
+from taut.errors import DataLost, LogError
 from taut.spark.source.logs import open_log
-from taut.spark.source.logs.base import ARRIVAL, OFFSET, DataLost, LogError
+from taut.spark.source.logs.base import ARRIVAL, OFFSET
 from taut.spark.source.logs.kafka import KafkaLog
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions

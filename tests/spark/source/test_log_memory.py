@@ -15,10 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from taut.errors import DataLost, LogError, LogFull
 from taut.spark.source import frames
 from taut.spark.source.logs import memory, remote
-from taut.spark.source.logs.base import ARRIVAL, DataLost, LogError
-from taut.spark.source.logs.memory import LogFull, MemoryLog, RemoteMemoryLog
+from taut.spark.source.logs.base import ARRIVAL
+from taut.spark.source.logs.memory import MemoryLog, RemoteMemoryLog
 from taut.spark.source.logs.store import ROW_BYTES
 
 AB = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.spark.source.logs.base import ARRIVAL, DataLost, LogError
+from taut.errors import DataLost, LogError
+from taut.spark.source.logs.base import ARRIVAL
 from taut.spark.source.logs.schedule import ScheduleLog
 
 RATES = st.integers(1, 3_000_000) | st.floats(1e-4, 1e7) | st.sampled_from([0.1, 1 / 3, 1e-3])

@@ -317,12 +317,3 @@ def test_an_answer_that_was_lost_is_given_again(server: Server) -> None:
     client = Client(place.address, place.token)
     assert isinstance(client.ask(Report("2", 0, 0, 0), REPLY.decode), Refused)
     client.close()
-
-
-def test_memory_stays_flat(server: Server) -> None:
-    """A day of batches: what is committed leaves nothing behind."""
-    for n in range(50):
-        place = plan(server, key=str(n), lanes=1)
-        assert len(take(place, 0)) == ROWS
-        server.do(lambda distributor, n=n: distributor.forget(str(n)))
-    assert len(server.distributor) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import taut
-from taut.spark.source.logs.base import DataLost
+from taut.errors import DataLost
+from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.memory import MemoryLog
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
@@ -217,6 +219,39 @@ def test_a_log_that_is_shorter_than_what_was_read_is_told_of(
     bounded.prepareForTriggerAvailableNow()
     with pytest.raises(DataLost, match="made anew"):
         bounded.latestOffset({"0": 9}, ReadAllAvailable())
+
+
+def test_a_file_may_go_once_it_has_been_read_but_not_before(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("1\n2\n")
+    reader = TautReader(FilesLog(tmp_path), Chain(), SourceOptions())
+    assert reader.latestOffset({"a": 0, "b": 0}, ReadAllAvailable()) == {"a": 4, "b": 4}
+    (tmp_path / "a").unlink()
+    assert reader.latestOffset({"a": 4, "b": 2}, ReadAllAvailable()) == {"a": 4, "b": 4}
+    (tmp_path / "b").unlink()
+    with pytest.raises(DataLost, match=r"offsets \{'b': 2\} are no longer in the log"):
+        reader.latestOffset({"a": 4, "b": 2}, ReadAllAvailable())
+    restarted = TautReader(FilesLog(tmp_path), Chain(), SourceOptions())
+    with pytest.raises(DataLost, match=r"offsets \{'a': 4\} are no longer in the log"):
+        restarted.latestOffset({"a": 4}, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"maxOffsetPerTrigger": 9}, "maxOffsetPerTrigger='9' is not known: maxOffsetsPerTrigger?"),
+        ({"subscribe": "x"}, "subscribe='x' is not known: a memory log takes lanes, "),
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused(
+    spark: SparkSession, log: MemoryLog, wrong: dict[str, object], told: str
+) -> None:
+    with pytest.raises(taut.StartError, match=re.escape(told)):
+        taut.read(spark, log, **wrong)
+    taut.register(spark)
+    given = log.options() | {name: str(value) for name, value in wrong.items()}
+    with pytest.raises(AnalysisException, match="(?i)" + re.escape(told)):  # Spark forgets the case
+        spark.readStream.format("taut").options(**given).load()
 
 
 def test_an_operator_that_raises_fails_the_batch_and_names_the_row(

@@ -215,7 +215,11 @@ def test_a_resident_batch_has_no_budget(spark: SparkSession, log: taut.MemoryLog
 
 
 def test_a_resident_query_runs_freely(
-    spark: SparkSession, log: taut.MemoryLog, tmp_path: Path, eventually: Eventually
+    spark: SparkSession,
+    log: taut.MemoryLog,
+    tmp_path: Path,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     done = tmp_path / "done"
     rows = read(spark, log, timing="resident", lanes=1, horizon="2 s").to(
@@ -226,3 +230,8 @@ def test_a_resident_query_runs_freely(
         assert not isinstance(query, taut.Query)
         log.append(["a"])
         eventually(lambda: done.exists() and done.read_text() == "a")
+        assert "resident lanes" not in caplog.text
+        tasks = spark.sparkContext.defaultParallelism
+        more = read(spark, log, timing="resident", lanes=tasks - 1)
+        runtime.start(more.load(), name="more", sink=Seen(), checkpoint=tmp_path / "more")
+        assert f"query more: resident lanes keep {tasks} of the {tasks} tasks" in caplog.text

@@ -179,12 +179,12 @@ class Desk:
 class Sources:
     """All sources of one query, held and let go together."""
 
-    def __init__(self, controls: Sequence[Control], *, resident: bool = False) -> None:
+    def __init__(self, controls: Sequence[Control], *, resident: int = 0) -> None:
         self._controls = controls
         self.known = bool(controls)
         """Whether all of them are Taut's and can be steered from here."""
         self.resident = resident
-        """Whether one of them keeps its lanes for good, so that turns mean nothing."""
+        """Tasks that some of them keep for good; then turns mean nothing."""
 
     def claim(self) -> None:
         """The query begins."""
@@ -221,7 +221,7 @@ def sources_of(df: DataFrame) -> Sources:
 
 def _sources(df: DataFrame) -> Sources:
     controls: list[Control | None] = []
-    resident = False
+    resident = 0
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     for leaf in (leaves.apply(index) for index in range(leaves.size())):
         if leaf.isStreaming():
@@ -229,6 +229,8 @@ def _sources(df: DataFrame) -> Sources:
             newer = leaf.getClass().getSimpleName() == "StreamingRelationV2"
             options = leaf.extraOptions() if newer else {}
             controls.append(Desk.search(options.get(OPTION)))
-            resident |= newer and leaf.sourceName() == FORMAT and options.get("timing") == _RESIDENT
+            if newer and leaf.sourceName() == FORMAT and options.get("timing") == _RESIDENT:
+                lanes = str(options.get("lanes"))
+                resident += int(lanes) if lanes.isdecimal() else 1
     known = [control for control in controls if control is not None]
     return Sources(known if len(known) == len(controls) else [], resident=resident)

@@ -30,6 +30,7 @@ from taut.spark.source.protocol import (
     Request,
 )
 
+_NOBODY: frozenset[tuple[int, int]] = frozenset()
 _ANSWERS_KEPT = 2
 """Last answers of a lane, for a report that comes again; a lane has one open at a time."""
 
@@ -49,7 +50,7 @@ class _Lane:
 class _Work:
     chunk: Chunk
     owner: int | None = None
-    holders: set[tuple[int, int]] = field(default_factory=set)
+    holders: frozenset[tuple[int, int]] = _NOBODY
 
 
 class Batch:
@@ -182,16 +183,16 @@ class Batch:
     def _finish(self, message: Report, lane: _Lane) -> bool:
         """Whether the rows of a finished chunk count: the first lane to finish it owns it."""
         assert message.done is not None
+        lane.open.discard(message.done)
         work = self._chunks.get(message.done)
         if work is None or (message.lane, message.attempt) not in work.holders:
             return False
-        lane.open.discard(message.done)
-        if work.owner is None:
-            work.owner = message.lane
-            lane.finished.append(message.done)
-            self._unfinished -= 1
-            self._chunking.observe(work.chunk.end - work.chunk.start, message.seconds)
-        return work.owner == message.lane
+        work.owner = message.lane
+        work.holders = _NOBODY  # who finishes it too is told to discard
+        lane.finished.append(message.done)
+        self._unfinished -= 1
+        self._chunking.observe(work.chunk.end - work.chunk.start, message.seconds)
+        return True
 
     def _next(self, number: int, lane: _Lane) -> Chunk | None:
         found = self._left_over(number)
@@ -202,7 +203,7 @@ class Batch:
             found = _Work(Chunk(len(self._chunks), cut.partition, cut.start, cut.end))
             self._chunks[found.chunk.id] = found
             self._unfinished += 1
-        found.holders.add((number, lane.attempt))
+        found.holders |= {(number, lane.attempt)}
         lane.open.add(found.chunk.id)
         return found.chunk
 

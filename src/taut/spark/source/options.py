@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from taut.duration import seconds
 from taut.errors import StartError
 from taut.policy.admission import Limits
 from taut.policy.sharing import SHARINGS, Chunking, FixedSize, Guided
+from taut.spark.source.follower import OPTION as CONTROL
+from taut.spark.source.logs import OPTIONS
 
+NAMES = (
+    "lanes", "sharing", "chunk", "timing", "horizon", "startingOffsets", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "host", "beat", "silence",
+)  # fmt: skip
+"""What a source of any log takes; ``lanes`` and ``host`` have better defaults in ``taut.read``."""
+_CARRIED = ("log", "operators", CONTROL)
+"""What ``taut.read`` adds itself."""
 _STARTS = ("earliest", "latest")
 _RESIDENT_CHUNK = 0.01
 """Seconds that a resident lane works on a chunk: none of its rows is out before all are."""
@@ -56,13 +66,16 @@ class SourceOptions:
                 "miss a beat, so 0 < beat < silence"
             )
 
-    def chunking(self) -> Chunking:
-        """How large chunks are; resident lanes take what there is, down to a single row."""
+    def chunking(self, stride: int = 1) -> Chunking:
+        """How large chunks are, where a row takes ``stride`` offsets.
+
+        Resident lanes take what there is, down to a single row.
+        """
         if self.chunk is not None:
             return FixedSize(self.chunk)
         if self.timing == "batch":
-            return Guided()
-        return Guided(1, 1_000, share=1.0, longest=_RESIDENT_CHUNK)
+            return Guided(4 * stride, 10_000 * stride)
+        return Guided(stride, 1_000 * stride, share=1.0, longest=_RESIDENT_CHUNK)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -96,6 +109,24 @@ class SourceOptions:
             timing=options.get("timing", "batch"),
             horizon=None if horizon == "auto" else _seconds(horizon),
         )
+
+
+def refuse_unknown(given: Mapping[str, str]) -> None:
+    """Refuse options that nothing reads: most are others with a letter too few.
+
+    >>> refuse_unknown({"log": "files", "path": "in", "maxOffsetPerTrigger": "9"})
+    Traceback (most recent call last):
+    taut.errors.StartError: option maxOffsetPerTrigger='9' is not known: maxOffsetsPerTrigger?
+    """
+    kind = {k.lower(): v for k, v in given.items()}.get("log", "")
+    names = (*NAMES, *OPTIONS.get(kind, ()))
+    known = {name.lower(): name for name in (*names, *_CARRIED)}
+    for name, value in given.items():
+        if name.lower() in known or ("kafka.*" in names and name.lower().startswith("kafka.")):
+            continue
+        near = get_close_matches(name.lower(), known, n=1)
+        meant = f"{known[near[0]]}?" if near else f"a {kind} log takes {', '.join(names)}"
+        raise StartError(f"option {name}={value!r} is not known: {meant}")
 
 
 def _seconds(given: str) -> float:

@@ -15,7 +15,7 @@ from taut.spark.source.follower import OPTION
 from taut.spark.source.logs import KINDS
 from taut.spark.source.logs.options import schema_text
 from taut.spark.source.operators import Chain, OperatorError
-from taut.spark.source.options import SourceOptions
+from taut.spark.source.options import SourceOptions, refuse_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,6 +146,7 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
         "lanes": str(spark.sparkContext.defaultParallelism),
         "host": _host(spark),
     } | made | given  # fmt: skip
+    refuse_unknown(given)
     SourceOptions.parse(given)
     return Read(spark, given)
 

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from taut.errors import DataLost, LogError
 from taut.policy.admission import Limits, admit
 from taut.policy.sharing import SHARINGS, Range
 from taut.spark.source.control import FORMAT
@@ -28,9 +29,9 @@ from taut.spark.source.distributor import Batch
 from taut.spark.source.follower import Follower, Wheel
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs import open_log
-from taut.spark.source.logs.base import DataLost, Log, LogError
+from taut.spark.source.logs.base import Log
 from taut.spark.source.operators import Chain
-from taut.spark.source.options import SourceOptions
+from taut.spark.source.options import SourceOptions, refuse_unknown
 from taut.spark.source.resident import UNTIL, Feeder, Pauses, offset, until
 from taut.spark.source.server import Server
 
@@ -60,6 +61,7 @@ class TautSource(DataSource):
     def schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        refuse_unknown(self.options)
         options = _lower(self.options)
         return from_arrow_schema(_chain(options).schema(open_log(options).schema()))
 
@@ -87,11 +89,12 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log = source
         self._chain = chain
         self._options = options
-        self._chunking = options.chunking()
+        self._chunking = options.chunking(source.stride)
         self._wheel = wheel
         self._follower: Follower | None = None
         self._idle = False
         self._short_since: float | None = None
+        self._seen: dict[str, int] = {}
         self._told: set[str] = set()
         self._bound: dict[str, int] | None = None
         self._server: Server | None = None
@@ -121,6 +124,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         patience = _LONGEST_WAIT if self._idle else 0.0
         while True:
             latest = self._log.latest() if self._bound is None else self._bound
+            self._seen |= latest
             now = time.monotonic()
             self._refuse_shorter(start, latest, now)
             end = admit(start, latest, self._limits(), now - self._last_batch)
@@ -265,7 +269,11 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _known(self, start: Mapping[str, int]) -> dict[str, int]:
         """Where to go on in each partition: one that is new from its beginning."""
         earliest = self._log.earliest()
-        lost = {p: n for p, n in start.items() if p not in earliest or n < earliest[p]}
+        lost = {
+            p: n
+            for p, n in start.items()
+            if (n < earliest[p] if p in earliest else not self._read_whole(p, n))
+        }
         if lost:
             told = f"offsets {lost} are no longer in the log, which begins at {dict(earliest)}"
             if self._options.fail_on_data_loss:
@@ -273,6 +281,10 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._warn_once(f"{told}: rows are lost")
         # a partition that is gone keeps its offset, so that it cannot be read a second time
         return dict(start) | {p: max(n, start.get(p, n)) for p, n in earliest.items()}
+
+    def _read_whole(self, partition: str, offset: int) -> bool:
+        """Whether a partition may be gone: this reader has seen its end, and that it was read."""
+        return self._log.sheds and self._seen.get(partition) == offset
 
 
 class ResidentReader(TautReader):

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from taut.spark.source.logs.base import Log, LogError
+from taut.errors import LogError
+from taut.spark.source.logs.base import Log
 
-KINDS = ("memory", "files", "schedule", "kafka")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "memory": ("address", "token", "arrowSchema"),
+    "files": ("path", "format", "pattern", "header", "arrival", "arrowSchema"),
+    "schedule": ("start", "rate", "partitions", "total", "payload", "arrivals"),
+    "kafka": ("subscribe", "timeout", "kafka.*"),
+}
+"""The logs by name, and the options of each; ``kafka.*`` are settings of Kafka's client."""
+KINDS = tuple(OPTIONS)
 
 
 def open_log(options: Mapping[str, str]) -> Log:

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from taut.errors import TautError
-
 ARRIVAL, PARTITION, OFFSET = "arrival", "log_partition", "log_offset"
 
 ADDED = pa.schema(
@@ -29,14 +27,6 @@ ADDED = pa.schema(
 Offsets = Mapping[str, int]
 
 
-class LogError(TautError):
-    """A log cannot be opened or read; says what was given and what would be right."""
-
-
-class DataLost(LogError):
-    """Rows that were promised are no longer in the log."""
-
-
 class Log(ABC):
     """Where rows wait until they are taken."""
 
@@ -44,6 +34,10 @@ class Log(ABC):
     """Seconds after a time until no row can come any more that arrived before it."""
     pace: float = 0.005
     """Seconds between two looks of :meth:`wait`."""
+    stride: int = 1
+    """Offsets that a row takes, roughly: chunks are so many times larger."""
+    sheds: bool = False
+    """Whether partitions may be taken away once they have been read, as files are."""
 
     @property
     def timed(self) -> bool:

@@ -6,13 +6,15 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path, PurePath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from taut.spark.source.logs.base import ADDED, ARRIVAL, DataLost, Log, LogError, Offsets
+from taut.errors import DataLost, LogError
+from taut.spark.source.logs.base import ADDED, ARRIVAL, Log, Offsets
 from taut.spark.source.logs.lines import check_types, end_of_lines, parse, take_lines
 from taut.spark.source.logs.options import flag, required, schema_from, schema_text
 from taut.spark.source.logs.rows import (
@@ -27,6 +29,8 @@ from taut.spark.source.logs.rows import (
 )
 
 FORMATS = ("json", "csv", "parquet", "text")
+_LINE = 128
+"""Bytes of a line, roughly."""
 
 
 class FilesLog(Log):
@@ -38,7 +42,8 @@ class FilesLog(Log):
     there is a schema. Of parquet an offset is the number of a row; a file counts once it is
     finished, and must not change then.
 
-    A file whose name, or whose folder's name, begins with "_" or "." is not one of the log.
+    A file whose name, or whose folder's name, begins with "_" or "." is not one of the log. A file
+    that has been read whole may be taken away.
 
     Parameters
     ----------
@@ -58,6 +63,8 @@ class FilesLog(Log):
         arrived when their file was last modified, as seen at that moment: a later append makes
         them younger. So the log is not timed.
     """
+
+    sheds = True
 
     def __init__(
         self,
@@ -80,6 +87,7 @@ class FilesLog(Log):
         self._kept = [name for name in self._own.names if not name == arrival == ARRIVAL]
         self._schema = complete(pa.schema([each for each in self._own if each.name in self._kept]))
         self._refuse_settings()
+        self.stride = 1 if format == "parquet" else _LINE
 
     def schema(self) -> pa.Schema:
         return self._schema
@@ -118,6 +126,10 @@ class FilesLog(Log):
             given["arrival"] = self._arrival
         return given if self._columns is None else given | {"arrowschema": schema_text(self._own)}
 
+    def close(self) -> None:
+        """Let go of what was read ahead."""
+        _row_group.cache_clear()
+
     def __repr__(self) -> str:
         return f"FilesLog({str(self._root)!r}, {self._format!r}, pattern={self._pattern!r})"
 
@@ -138,10 +150,10 @@ class FilesLog(Log):
         )
 
     def _read_parquet(self, path: Path, partition: str, start: int, end: int) -> pa.RecordBatch:
-        modified_us = path.stat().st_mtime_ns // 1_000
+        info = path.stat()
+        version = (path, info.st_ino, info.st_size, info.st_mtime_ns)
         try:
-            with pq.ParquetFile(path) as file:
-                own = self._slice(file, path, start, end)
+            own = self._slice(version, start, end)
         except pa.ArrowInvalid as error:
             raise DataLost(f"{path}: is no finished parquet file any more: {error}") from error
         offsets = np.arange(start, end, dtype=np.int64)
@@ -149,23 +161,23 @@ class FilesLog(Log):
         def refuse(row: int, why: str) -> LogError:
             return LogError(f"{path}, row {start + row}: {why}")
 
-        return self._rows(own, partition, offsets, modified_us, refuse)
+        return self._rows(own, partition, offsets, info.st_mtime_ns // 1_000, refuse)
 
-    def _slice(self, file: pq.ParquetFile, path: Path, start: int, end: int) -> pa.Table:
+    def _slice(self, version: _Version, start: int, end: int) -> pa.Table:
         """Rows of a parquet file; reads the row groups that hold them."""
-        if end > (rows := file.metadata.num_rows):
+        path = version[0]
+        starts, names = _row_groups(*version)
+        if end > (rows := starts[-1]):
             raise DataLost(f"{path}, rows [{start}, {end}): has only {rows}; was it written anew?")
-        absent = sorted(set(self._own.names) - set(file.schema_arrow.names))
+        absent = sorted(set(self._own.names) - set(names))
         if absent:
-            names = file.schema_arrow.names
             raise LogError(
-                f"{path}: has columns {names}, but not {', '.join(absent)} of the schema"
+                f"{path}: has columns {list(names)}, but not {', '.join(absent)} of the schema"
             )
-        sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        groups = [g for g in range(len(sizes)) if starts[g] < end and starts[g + 1] > start]
-        table = file.read_row_groups(groups, columns=self._own.names, use_threads=False)
-        table = table.select(self._own.names).slice(start - int(starts[groups[0]]), end - start)
+        groups = [g for g in range(len(starts) - 1) if starts[g] < end and starts[g + 1] > start]
+        columns = tuple(self._own.names)
+        table = pa.concat_tables([_row_group(*version, g, columns) for g in groups])
+        table = table.slice(start - starts[groups[0]], end - start)
         try:
             return table.cast(nullable(self._own))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -273,6 +285,10 @@ class _NotFinished(Exception):
     """A parquet file without its footer."""
 
 
+_Version = tuple[Path, int, int, int]
+"""A file as it was: its path, inode, size and time of modification."""
+
+
 # Spark asks for the latest offsets every few milliseconds, and most files have not changed.
 @lru_cache(maxsize=16_384)
 def _text_end(path: Path, inode: int, size: int, modified_ns: int) -> int:
@@ -289,6 +305,26 @@ def _parquet_rows(path: Path, inode: int, size: int, modified_ns: int) -> int:
     except (pa.ArrowException, OSError):
         raise _NotFinished from None
     return rows
+
+
+@lru_cache(maxsize=256)
+def _row_groups(
+    path: Path, inode: int, size: int, modified_ns: int
+) -> tuple[list[int], tuple[str, ...]]:
+    """The row at which each row group of a parquet file starts, and the names of its columns."""
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+        sizes = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+        return [*accumulate(sizes, initial=0)], tuple(file.schema_arrow.names)
+
+
+# A row group is decoded whole, and holds many chunks: a lane mostly stays in the same one.
+@lru_cache(maxsize=2)
+def _row_group(
+    path: Path, inode: int, size: int, modified_ns: int, group: int, columns: tuple[str, ...]
+) -> pa.Table:
+    with pq.ParquetFile(path) as file:
+        return file.read_row_group(group, columns=columns, use_threads=False).select(columns)
 
 
 def from_options(options: Mapping[str, str]) -> FilesLog:

@@ -20,8 +20,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from taut.duration import duration, seconds
-from taut.errors import DurationError
-from taut.spark.source.logs.base import DataLost, Log, LogError, Offsets
+from taut.errors import DataLost, DurationError, LogError
+from taut.spark.source.logs.base import Log, Offsets
 from taut.spark.source.logs.kafka_clients import OURS, admin, rest, stream, trouble
 from taut.spark.source.logs.kafka_stream import PASSING, OutOfRange
 from taut.spark.source.logs.options import required

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from taut.spark.source.logs.base import LogError
+from taut.errors import LogError
 from taut.spark.source.logs.kafka_stream import Stream
 
 OURS = {

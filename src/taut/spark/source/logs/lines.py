@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from taut.spark.source.logs.base import DataLost, LogError
+from taut.errors import DataLost, LogError
 from taut.spark.source.logs.rows import Numbers, nullable
 
 _BLOCK = 65_536

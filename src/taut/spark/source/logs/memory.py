@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from taut.errors import DataLost, LogError, LogFull
 from taut.spark.source.listener import Listener
-from taut.spark.source.logs.base import DataLost, LogError, Offsets
+from taut.spark.source.logs.base import Offsets
 from taut.spark.source.logs.options import required, schema_from, schema_text
 from taut.spark.source.logs.remote import (
     LONGEST_WAIT_S,
@@ -30,7 +31,7 @@ from taut.spark.source.logs.remote import (
     Wait,
 )
 from taut.spark.source.logs.rows import VALUE, complete, micros, missing, nullable
-from taut.spark.source.logs.store import LogFull, Store
+from taut.spark.source.logs.store import Store
 
 __all__ = ["LogFull", "MemoryLog", "RemoteMemoryLog", "from_options"]
 

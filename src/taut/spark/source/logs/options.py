@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from taut.spark.source.logs.base import LogError
+from taut.errors import LogError
 
 _Number = TypeVar("_Number", int, float)
 

@@ -11,8 +11,9 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
+from taut.errors import DataLost, LogError
 from taut.spark.source.frames import Client, FrameError
-from taut.spark.source.logs.base import DataLost, Log, LogError, Offsets
+from taut.spark.source.logs.base import Log, Offsets
 from taut.spark.source.logs.rows import VALUE, check_range, complete, micros
 
 LONGEST_WAIT_S = 10.0

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from taut.spark.source.logs.base import ADDED, ARRIVAL, LogError
+from taut.errors import LogError
+from taut.spark.source.logs.base import ADDED, ARRIVAL
 
 VALUE = pa.schema([pa.field("value", pa.string(), nullable=False)])
 """The one column of a log whose rows are plain text."""

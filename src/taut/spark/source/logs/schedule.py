@@ -12,7 +12,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import pyarrow as pa
 
-from taut.spark.source.logs.base import DataLost, Log, LogError, Offsets
+from taut.errors import DataLost, LogError
+from taut.spark.source.logs.base import Log, Offsets
 from taut.spark.source.logs.options import number
 from taut.spark.source.logs.rows import (
     MICRO,

@@ -8,17 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from taut.spark.source.logs.base import ARRIVAL, OFFSET, PARTITION, DataLost, LogError, Offsets
+from taut.errors import DataLost, LogError, LogFull
+from taut.spark.source.logs.base import ARRIVAL, OFFSET, PARTITION, Offsets
 from taut.spark.source.logs.rows import Numbers, assemble, check_range, nothing
 
 ROW_BYTES = 32 * 2**20
 """Bytes of the largest row: one row is never split over two answers."""
 _SEGMENT_ROWS = 4_096
 _SEGMENT_BYTES = 2**20
-
-
-class LogFull(LogError):
-    """A memory log holds as many bytes as it may."""
 
 
 class _Partition:
