@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sys
 import threading
@@ -484,3 +485,31 @@ def test_resident_batches_have_each_row_once(
     finally:
         query.stop()
     assert out.seen() == Counter(numbered(0, 120))
+
+
+def planned_until(checkpoint: Path) -> float:
+    """When the batch ends that was planned last, epoch seconds."""
+    planned = [path for path in (checkpoint / "offsets").iterdir() if path.name.isdecimal()]
+    last = max(planned, key=lambda path: int(path.name)).read_text().splitlines()[-1]
+    return float(json.loads(last)["until_us"]) / 1e6
+
+
+@pytest.mark.spark
+def test_a_transaction_that_is_open_at_the_end_of_a_resident_batch_holds_it(
+    broker: Broker, spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    topic = Topic(broker, message_timestamp_type="LogAppendTime")
+    out = Out()
+    df = topic.read(spark, timing="resident", horizon="2 s", lanes=1).load()
+    query = start(df, out, tmp_path)
+    try:
+        eventually((tmp_path / "commits" / "0").exists)
+        with topic.transaction(numbered(0, 10), commit=True):
+            topic.put(numbered(10, 20))
+            opened = time.time()
+            eventually(lambda: opened < planned_until(tmp_path) < time.time() - 2.0)
+            assert not out.seen(), "their batch waits for the transaction"
+        eventually(lambda: out.seen() == Counter(numbered(0, 20)))
+    finally:
+        query.stop()
+    assert out.seen() == Counter(numbered(0, 20))
