@@ -121,7 +121,7 @@ def test_guided_chunks_shrink_towards_the_end() -> None:
     chunking.observe(100, 0.1)
     left, sizes = 10_000, []
     while left > 0:
-        size = min(left, chunking.size(left, 4))
+        size = min(left, chunking.size(left, 4, 4))
         sizes.append(size)
         left -= size
     assert sizes[0] == 1_000
@@ -132,28 +132,39 @@ def test_guided_chunks_shrink_towards_the_end() -> None:
 
 def test_the_first_chunks_are_small_until_the_pace_is_known() -> None:
     chunking = Guided(smallest=4, largest=1_000)
-    assert chunking.size(1_000_000, 2) == 16
+    assert chunking.size(1_000_000, 2, 2) == 16
     chunking.observe(16, 0.01)
-    assert chunking.size(1_000_000, 2) == 1_000
+    assert chunking.size(1_000_000, 2, 2) == 1_000
 
 
 def test_no_chunk_takes_longer_than_it_may() -> None:
     chunking = Guided(smallest=1, share=1.0, longest=0.01)
     chunking.observe(100, 0.1)
-    assert chunking.size(1_000_000, 4) == 10
-    assert chunking.size(8, 4) == 2
+    assert chunking.size(1_000_000, 4, 4) == 10
+    assert chunking.size(8, 4, 4) == 2
     chunking = Guided(smallest=1, share=1.0, longest=0.01)
     chunking.observe(100, 100.0)
-    assert chunking.size(1_000_000, 4) == 1, "at least one row"
+    assert chunking.size(1_000_000, 4, 4) == 1, "at least one row"
 
 
+@pytest.mark.parametrize("name", SHARINGS)
 @pytest.mark.parametrize("lanes", [1, 10, 1_000])
-def test_never_more_claims_than_can_be_answered(lanes: int) -> None:
+def test_never_more_claims_than_can_be_answered(name: str, lanes: int) -> None:
     """Lanes of 50,000 rows a second each: with many of them chunks must be larger."""
     chunking = Guided(claims_per_second=4_000.0)
     chunking.observe(5_000, 0.1)
-    size = chunking.size(1, lanes)
-    assert lanes * 50_000 / size <= 4_000.0
+    sharing = SHARINGS[name](lanes, chunking)
+    share = 20_000
+    sharing.add([Range("a", 0, share * lanes)])
+    for lane in range(lanes):
+        sharing.join(lane, f"executor {lane // 10}")
+    chunks = []
+    while (chunk := sharing.take(0)) is not None:
+        chunks.append(chunk)
+    # what is left at the end of a lane's share may be small
+    whole = [chunk for chunk in chunks if chunk.end % share]
+    assert whole
+    assert all(lanes * 50_000 / chunk.size <= 4_000.0 for chunk in whole)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,11 @@ class Range:
 class Chunking(Protocol):
     """How large the next chunk is."""
 
-    def size(self, left: int, lanes: int) -> int:
-        """Offsets of a chunk when ``left`` are not handed out and so many lanes take them."""
+    def size(self, left: int, lanes: int, total: int) -> int:
+        """Offsets of a chunk when ``left`` are not handed out and so many lanes take them.
+
+        ``total`` lanes ask for chunks altogether.
+        """
         ...
 
     def observe(self, size: int, seconds: float) -> None:
@@ -65,7 +68,7 @@ class FixedSize:
         if self.offsets < 1:
             raise ValueError(f"chunk size {self.offsets}: at least 1 is needed")
 
-    def size(self, left: int, lanes: int) -> int:
+    def size(self, left: int, lanes: int, total: int) -> int:
         """Always the same."""
         return self.offsets
 
@@ -105,10 +108,10 @@ class Guided:
         self.longest = longest
         self._per_second: float | None = None
 
-    def size(self, left: int, lanes: int) -> int:
+    def size(self, left: int, lanes: int, total: int) -> int:
         """A share of what is left for each lane, within the bounds."""
         guided = int(left * self.share / max(1, lanes))
-        return max(self._floor(lanes), min(self._most(), guided))
+        return max(self._floor(total), min(self._most(), guided))
 
     def observe(self, size: int, seconds: float) -> None:
         """Learn how many offsets a second a lane works through."""
@@ -182,7 +185,7 @@ class SharedQueue:
 
     def take(self, lane: int) -> Range | None:
         """The front of the queue."""
-        return self._queue.cut(self._chunking.size(self.left, self.lanes))
+        return self._queue.cut(self._chunking.size(self.left, self.lanes, self.lanes))
 
     def may_take_over(self, lane: int, of: int) -> bool:
         """Anyone may."""
@@ -221,7 +224,7 @@ class FixedRanges:
     def take(self, lane: int) -> Range | None:
         """The front of its own share."""
         queue = self._queues[lane]
-        return queue.cut(self._chunking.size(queue.size, 1))
+        return queue.cut(self._chunking.size(queue.size, 1, self.lanes))
 
     def may_take_over(self, lane: int, of: int) -> bool:
         """Only a lane itself, when it is tried again."""
@@ -256,7 +259,8 @@ class SharedByExecutor(FixedRanges):
         """From the largest share among the lanes on its executor."""
         mates = self._mates(lane)
         largest = max(mates, key=lambda n: (self._queues[n].size, -n))
-        return self._queues[largest].cut(self._chunking.size(self.left_for(lane), len(mates)))
+        size = self._chunking.size(self.left_for(lane), len(mates), self.lanes)
+        return self._queues[largest].cut(size)
 
     def left_for(self, lane: int) -> int:
         """What is left of the shares of its executor."""

@@ -2,7 +2,8 @@
 
 Reads 6,000 rows through a Taut source in batches of 3,000, shuffles them, and writes them through
 an idempotent sink. The fault strikes once, in the first batch, and leaves FOLDER/there (the id of
-a process, where one is to be killed or stopped from outside).
+a process, where one is to be killed or stopped from outside). Where FAULT begins with "resident "
+all rows are one resident batch.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 def main(master: str, folder: Path, fault: str) -> None:
     spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
+    resident = fault.startswith("resident ")
+    fault = fault.removeprefix("resident ")
+    timing = {"timing": "resident"} if resident else {"maxOffsetsPerTrigger": ROWS // 2}
     rows = (
         taut.read(
             spark,
@@ -99,9 +103,9 @@ def main(master: str, folder: Path, fault: str) -> None:
             lanes=4,
             chunk=100,
             startingOffsets="earliest",
-            maxOffsetsPerTrigger=ROWS // 2,
             beat="200 ms",
             silence="1 s",
+            **timing,
         )
         .map(trouble(str(folder), fault), "n bigint, lane int")
         .load()

@@ -37,14 +37,16 @@ def told(folder: Path) -> str:
     return (folder / "driver.log").read_text()[-4_000:]
 
 
-@pytest.mark.parametrize(
-    "fault", ["task", "connection", "executor", "output", "freeze", "driver", "between"]
-)
+FAULTS = ("task", "connection", "executor", "output", "freeze", "driver", "between")
+
+
+@pytest.mark.parametrize("what", [*FAULTS, "resident executor", "resident driver"])
 def test_every_row_once(
-    master: str, tmp_path: Path, fault: str, eventually: Callable[..., None]
+    master: str, tmp_path: Path, what: str, eventually: Callable[..., None]
 ) -> None:
     there = tmp_path / "there"
-    command = (sys.executable, source_driver.__file__, master, str(tmp_path), fault)
+    fault = what.removeprefix("resident ")
+    command = (sys.executable, source_driver.__file__, master, str(tmp_path), what)
     with process(tmp_path, "driver", *command) as driver:
         if fault in ("executor", "freeze", "driver"):
             eventually(lambda: there.exists() or driver.poll() is not None, within=180)

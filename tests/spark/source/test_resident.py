@@ -82,6 +82,22 @@ def test_a_batch_stays_open_for_rows_that_are_seen_late(server: Server) -> None:
     assert feeder.ended == {"0": 250, "1": 250, "2": 250}
 
 
+class Away(ScheduleLog):
+    """Answers when its broker is back, long after it was asked."""
+
+    def wait(self, known: Any, timeout: float) -> Any:
+        time.sleep(1.8)
+        return self.latest()
+
+
+def test_an_answer_that_is_long_in_coming_does_not_mix_batches(server: Server) -> None:
+    begin = time.time()
+    log = Away(start=begin, rate=500.0, partitions=3)
+    place, feeder = fed(server, log, dict.fromkeys("012", 0), begin + 1.5)
+    assert take_all(place, log) == Counter(range(750))
+    assert feeder.ended == {"0": 250, "1": 250, "2": 250}
+
+
 def three_seconds_ahead() -> float:
     return time.time() + 3.0
 
@@ -211,3 +227,39 @@ def test_batches_follow_each_other_without_loss(spark: SparkSession, tmp_path: P
     assert seen.keys() == set(range(len(seen)))
     assert len(seen) >= 1_000
     assert any(PAUSE in str(end) for end in shown), "the pause is shown in the progress"
+
+
+@pytest.mark.spark
+def test_a_restart_goes_on_where_it_was_stopped(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    log = MemoryLog()
+    rows: dict[int, list[str]] = {}
+
+    def sink(df: DataFrame, batch_id: int) -> None:
+        rows[batch_id] = [row["value"] for row in df.collect()]
+
+    def run(within: Callable[[], None]) -> None:
+        df = taut.read(spark, log, timing="resident", horizon="2 s", lanes=2).load()
+        writer = df.writeStream.foreachBatch(sink)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+        try:
+            within()
+        finally:
+            query.stop()
+
+    def first() -> None:
+        eventually(lambda: 0 in rows)
+        log.append([f"{n}" for n in range(10)])
+        eventually(lambda: any(rows.values()))
+        # in the middle of a batch
+        log.append([f"{n}" for n in range(10, 20)])
+
+    def then() -> None:
+        eventually(lambda: sum(map(len, rows.values())) >= 30)
+
+    run(first)
+    log.append([f"{n}" for n in range(20, 30)])
+    run(then)
+    log.close()
+    assert Counter(row for batch in rows.values() for row in batch) == Counter(map(str, range(30)))

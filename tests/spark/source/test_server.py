@@ -14,6 +14,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +28,9 @@ from taut.spark.source.frames import VERSION, Client, Hello, encode
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
+from taut.spark.source.options import SourceOptions
 from taut.spark.source.protocol import Answer, Join, Joined, Refused, Reply, Report
+from taut.spark.source.reader import TautReader
 from taut.spark.source.server import Server
 
 ROWS = 2_000
@@ -317,3 +321,48 @@ def test_an_answer_that_was_lost_is_given_again(server: Server) -> None:
     client = Client(place.address, place.token)
     assert isinstance(client.ask(Report("2", 0, 0, 0), REPLY.decode), Refused)
     client.close()
+
+
+def test_large_rows_are_handed_on_in_small_heaps(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = plan(server)
+    assert len(list(run_lane(place, 0, 0, LOG, Chain()))) == 1
+    monkeypatch.setattr(lane_module, "_BYTES_AT_ONCE", 4_096)
+    heaps = list(run_lane(place, 0, 1, LOG, Chain()))
+    assert len(heaps) > 10
+    assert sorted(numbers(iter(heaps))) == [*range(ROWS)]
+
+
+def test_a_lane_says_that_it_lives_though_it_was_refused_before_it_had_joined(
+    server: Server, eventually: Callable[..., None]
+) -> None:
+    place = replace(plan(server), batch="2")
+    answer, replies = server.distributor.answer, []
+
+    def noting(message: Any, now: float) -> Reply:
+        replies.append(answer(message, now))
+        return replies[-1]
+
+    server.distributor.answer = noting  # type: ignore[method-assign]
+    with lane_module._beating(place, 0, 0):
+        eventually(lambda: any(isinstance(reply, Refused) for reply in replies))
+        plan(server, key="2")
+        client = Client(place.address, place.token)
+        assert isinstance(client.ask(Join("2", 0, 0, "here"), REPLY.decode), Joined)
+        client.close()
+        beats = len(replies)
+        eventually(lambda: len(replies) >= beats + 2)
+        assert isinstance(replies[-1], Joined)
+
+
+def test_batches_that_are_committed_leave_nothing_in_the_reader() -> None:
+    reader = TautReader(LOG, Chain(), SourceOptions())
+    try:
+        for n in range(1, 200):
+            assert len(reader.partitions({"0": n - 1}, {"0": n})) == 2
+            reader.commit({"0": n})
+        assert reader._planned == []
+        assert len(reader._serving().distributor) == 0
+    finally:
+        reader.stop()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkConf
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -27,6 +28,7 @@ from taut.spark.source.reader import TautReader
 pytestmark = pytest.mark.spark
 
 Key = tuple[str, int]
+Sink = Callable[[DataFrame, int], None]
 
 
 class Out:
@@ -52,12 +54,14 @@ def log() -> Iterator[MemoryLog]:
     made.close()
 
 
-def start(df: DataFrame, out: Out, checkpoint: Path, **trigger: Any) -> Any:
+def start(
+    df: DataFrame, out: Callable[[DataFrame, int], None], checkpoint: Path, **trigger: Any
+) -> Any:
     writer = df.writeStream.foreachBatch(out).option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def drain(df: DataFrame, out: Out, checkpoint: Path) -> None:
+def drain(df: DataFrame, out: Sink, checkpoint: Path) -> None:
     query = start(df, out, checkpoint, availableNow=True)
     query.awaitTermination()
 
@@ -221,19 +225,65 @@ def test_a_log_that_is_shorter_than_what_was_read_is_told_of(
         bounded.latestOffset({"0": 9}, ReadAllAvailable())
 
 
-def test_a_file_may_go_once_it_has_been_read_but_not_before(tmp_path: Path) -> None:
+def test_a_file_that_goes_or_comes_back_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("1\n2\n")
-    reader = TautReader(FilesLog(tmp_path), Chain(), SourceOptions())
-    assert reader.latestOffset({"a": 0, "b": 0}, ReadAllAvailable()) == {"a": 4, "b": 4}
+    strict = TautReader(FilesLog(tmp_path), Chain(), SourceOptions())
+    lenient = TautReader(FilesLog(tmp_path), Chain(), SourceOptions(fail_on_data_loss=False))
     (tmp_path / "a").unlink()
-    assert reader.latestOffset({"a": 4, "b": 2}, ReadAllAvailable()) == {"a": 4, "b": 4}
-    (tmp_path / "b").unlink()
-    with pytest.raises(DataLost, match=r"offsets \{'b': 2\} are no longer in the log"):
-        reader.latestOffset({"a": 4, "b": 2}, ReadAllAvailable())
-    restarted = TautReader(FilesLog(tmp_path), Chain(), SourceOptions())
     with pytest.raises(DataLost, match=r"offsets \{'a': 4\} are no longer in the log"):
-        restarted.latestOffset({"a": 4}, ReadAllAvailable())
+        strict.latestOffset({"a": 4, "b": 0}, ReadAllAvailable())
+    for n in range(3):
+        (tmp_path / f"c{n}").touch()
+        assert lenient.latestOffset({"a": 4, "b": 4}, ReadAllAvailable())["a"] == 4
+    assert caplog.text.count("no longer in the log, which has no such partitions any more") == 1
+    (tmp_path / "a").write_text("3\n4\n5\n")
+    lenient.latestOffset({"a": 4, "b": 4}, ReadAllAvailable())
+    assert (
+        "{'a': 4} had gone and are there again, and are read from these offsets on" in caplog.text
+    )
+
+
+def test_rows_that_are_gone_are_left_out_of_a_batch_that_is_replayed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("1\n2\n")
+    out = Out()
+
+    def failing(df: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("stopped in the middle of a batch")
+
+    files = taut.read(spark, "files", path=folder, startingOffsets="earliest")
+    with pytest.raises(StreamingQueryException, match="stopped in the middle"):
+        drain(files.load(), failing, tmp_path)
+    (folder / "a").unlink()
+    with pytest.raises(StreamingQueryException, match="is gone; files of a log must stay"):
+        drain(files.load(), out, tmp_path)
+    lenient = taut.read(
+        spark, "files", path=folder, startingOffsets="earliest", failOnDataLoss=False
+    )
+    drain(lenient.load(), out, tmp_path)
+    assert sorted((row["log_partition"], row["value"]) for row in out.rows()) == [
+        ("b", "1"),
+        ("b", "2"),
+    ]
+
+
+def test_all_that_is_there_is_processed_however_little(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path
+) -> None:
+    log.append(lines(12))
+    few = taut.read(
+        spark, log, startingOffsets="earliest", minOffsetsPerTrigger=5, maxOffsetsPerTrigger=10
+    )
+    out = Out()
+    drain(few.load(), out, tmp_path)
+    assert len(out.rows()) == 12
 
 
 @pytest.mark.parametrize(
@@ -241,6 +291,11 @@ def test_a_file_may_go_once_it_has_been_read_but_not_before(tmp_path: Path) -> N
     [
         ({"maxOffsetPerTrigger": 9}, "maxOffsetPerTrigger='9' is not known: maxOffsetsPerTrigger?"),
         ({"subscribe": "x"}, "subscribe='x' is not known: a memory log takes lanes, "),
+        ({"horizon": "9 s"}, "horizon='9 s' needs timing='resident'"),
+        (
+            {"timing": "resident", "maxOffsetsPerTrigger": 9},
+            "maxOffsetsPerTrigger='9' needs timing='batch'",
+        ),
     ],
 )
 def test_an_option_that_nothing_reads_is_refused(
@@ -252,6 +307,16 @@ def test_an_option_that_nothing_reads_is_refused(
     given = log.options() | {name: str(value) for name, value in wrong.items()}
     with pytest.raises(AnalysisException, match="(?i)" + re.escape(told)):  # Spark forgets the case
         spark.readStream.format("taut").options(**given).load()
+
+
+@pytest.mark.parametrize("spelt", ["true", "True", "TRUE "])
+def test_speculation_is_refused(
+    spark: SparkSession, spelt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = SparkConf(loadDefaults=False).set("spark.speculation", spelt)
+    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
+    with pytest.raises(taut.StartError, match=f"spark.speculation={spelt}: .* set .*=false"):
+        taut.register(spark)
 
 
 def test_an_operator_that_raises_fails_the_batch_and_names_the_row(

@@ -21,7 +21,6 @@ from taut.spark.source.protocol import (
     Emit,
     LaneRefused,
     Pause,
-    Refused,
     Reply,
     Request,
     Work,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from taut.spark.source.logs.base import Log
+    from taut.spark.source.logs.lenient import Lenient
     from taut.spark.source.operators import Chain
 
 _TRIES = 6
@@ -39,6 +39,8 @@ _ROWS_AT_ONCE = 10_000
 """Rows that are handed to Spark together."""
 _BATCHES_AT_ONCE = 1_000
 """Chunks whose rows are: many kept objects make the garbage collector slow."""
+_BYTES_AT_ONCE = 32 * 2**20
+"""Bytes that they may have: rows can be large, and Arrow's arrays hold 2 GiB of text at most."""
 _REPLY = msgspec.msgpack.Decoder(Reply)
 
 
@@ -96,7 +98,7 @@ def run_lane(
     place: Place,
     number: int,
     attempt: int,
-    log: Log,
+    log: Log | Lenient,
     chain: Chain,
     rows_at_once: int = _ROWS_AT_ONCE,
 ) -> Iterator[pa.RecordBatch]:
@@ -105,7 +107,7 @@ def run_lane(
     connection = Connection(place)
     rows: pa.RecordBatch | None = None
     kept: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     given: Reply | float | None = None
     with _beating(place, number, attempt):
         try:
@@ -129,9 +131,14 @@ def run_lane(
                                 chain.sink(rows)
                             kept.append(rows)
                             count += rows.num_rows
-                        if count >= rows_at_once or len(kept) >= _BATCHES_AT_ONCE:
+                            size += rows.nbytes
+                        if (
+                            count >= rows_at_once
+                            or size >= _BYTES_AT_ONCE
+                            or len(kept) >= _BATCHES_AT_ONCE
+                        ):
                             yield _together(kept)
-                            kept, count = [], 0
+                            kept, count, size = [], 0, 0
                     case Pause(seconds):
                         time.sleep(seconds)
             if kept:
@@ -150,7 +157,7 @@ def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def work(chunk: Chunk, log: Log, chain: Chain) -> pa.RecordBatch:
+def work(chunk: Chunk, log: Log | Lenient, chain: Chain) -> pa.RecordBatch:
     """The rows of a chunk after all operators."""
     return chain.run(log.read(chunk.partition, chunk.start, chunk.end))
 
@@ -162,10 +169,11 @@ def _beating(place: Place, number: int, attempt: int) -> Iterator[None]:
 
     def beat() -> None:
         connection = Connection(place)
-        with contextlib.suppress(OSError):
-            while not over.wait(place.beat):
-                if isinstance(connection.ask(Beat(place.batch, number, attempt)), Refused):
-                    break
+        while not over.wait(place.beat):
+            # refused (it may come before the lane has joined) or not heard: the lane itself will
+            # learn of it when it asks, and until then says that it lives
+            with contextlib.suppress(OSError):
+                connection.ask(Beat(place.batch, number, attempt))
         connection.close()
 
     thread = threading.Thread(target=beat, name=f"taut-beat-{number}", daemon=True)

@@ -33,6 +33,8 @@ from taut.spark.source.frames import (
 log = logging.getLogger("taut")
 
 _HELLO_S = 30.0
+_BACKLOG = 1_024
+"""Connections that may wait to be taken: all lanes of a batch connect in the same moment."""
 
 Answer = Callable[[Any], object]
 
@@ -148,7 +150,9 @@ class Listener:
         self._loop.stop()
 
     async def _listen(self, host: str) -> tuple[str, int]:
-        self._server = await self._loop.create_server(lambda: _Peer(self), host, 0)
+        self._server = await self._loop.create_server(
+            lambda: _Peer(self), host, 0, backlog=_BACKLOG
+        )
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 

@@ -21,6 +21,8 @@ NAMES = (
 """What a source of any log takes; ``lanes`` and ``host`` have better defaults in ``taut.read``."""
 _CARRIED = ("log", "operators", CONTROL)
 """What ``taut.read`` adds itself."""
+_BATCH_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_RESIDENT_ONLY = ("horizon",)
 _STARTS = ("earliest", "latest")
 _RESIDENT_CHUNK = 0.01
 """Seconds that a resident lane works on a chunk: none of its rows is out before all are."""
@@ -85,6 +87,7 @@ class SourceOptions:
         100
         """
         options = {k.lower(): v for k, v in given.items()}
+        _refuse_idle(options)
         chunk = options.get("chunk", "guided")
         most = options.get("maxoffsetspertrigger")
         horizon = options.get("horizon", "auto")
@@ -127,6 +130,21 @@ def refuse_unknown(given: Mapping[str, str]) -> None:
         near = get_close_matches(name.lower(), known, n=1)
         meant = f"{known[near[0]]}?" if near else f"a {kind} log takes {', '.join(names)}"
         raise StartError(f"option {name}={value!r} is not known: {meant}")
+
+
+def _refuse_idle(options: Mapping[str, str]) -> None:
+    """Refuse options that mean nothing in the timing that was chosen."""
+    resident = options.get("timing") == "resident"
+    for name in _BATCH_ONLY if resident else _RESIDENT_ONLY:
+        if name.lower() in options:
+            needs, why = (
+                ("batch", "a resident one takes all that arrives")
+                if resident
+                else ("resident", "a batch takes what has arrived, and ends")
+            )
+            raise StartError(
+                f"option {name}={options[name.lower()]!r} needs timing={needs!r}: {why}"
+            )
 
 
 def _seconds(given: str) -> float:

@@ -34,10 +34,11 @@ def register(spark: SparkSession) -> None:
     from taut.spark.source.reader import TautSource
 
     conf = spark.sparkContext.getConf()
-    if conf.get("spark.speculation", "false") == "true":
+    given = conf.get("spark.speculation", "false")
+    if given.strip().lower() == "true":
         raise StartError(
-            "spark.speculation=true: a Taut source hands its chunks to fast lanes by itself, and "
-            "two copies of a lane would take them from each other; set spark.speculation=false"
+            f"spark.speculation={given}: a Taut source hands its chunks to fast lanes by itself, "
+            "and two copies of a lane would take them from each other; set spark.speculation=false"
         )
     if spark not in _registered:
         spark.dataSource.register(TautSource)

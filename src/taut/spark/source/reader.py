@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -30,6 +31,7 @@ from taut.spark.source.follower import Follower, Wheel
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import Log
+from taut.spark.source.logs.lenient import Lenient
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions, refuse_unknown
 from taut.spark.source.resident import UNTIL, Feeder, Pauses, offset, until
@@ -63,9 +65,11 @@ class TautSource(DataSource):
 
         refuse_unknown(self.options)
         options = _lower(self.options)
+        SourceOptions.parse(options)
         return from_arrow_schema(_chain(options).schema(open_log(options).schema()))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        refuse_unknown(self.options)
         options = _lower(self.options)
         how = SourceOptions.parse(options)
         reader = ResidentReader if how.timing == "resident" else TautReader
@@ -94,11 +98,11 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower: Follower | None = None
         self._idle = False
         self._short_since: float | None = None
-        self._seen: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._gone: set[str] = set()
+        self._told: set[tuple[str, frozenset[str]]] = set()
         self._bound: dict[str, int] | None = None
         self._server: Server | None = None
-        self._last_batch = time.monotonic()
+        self._last_batch: float | None = None
         self._planned: list[tuple[dict[str, int], str]] = []
         self._batches = 0
 
@@ -123,15 +127,18 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # the first look after a batch does not wait: a batch without data may be due
         patience = _LONGEST_WAIT if self._idle else 0.0
         while True:
-            latest = self._log.latest() if self._bound is None else self._bound
-            self._seen |= latest
             now = time.monotonic()
+            latest = self._log.latest() if self._bound is None else self._bound
             self._refuse_shorter(start, latest, now)
-            end = admit(start, latest, self._limits(), now - self._last_batch)
+            # the first batch waits for no more rows, as in Spark's Kafka source
+            waited = math.inf if self._last_batch is None else now - self._last_batch
+            end = admit(start, latest, self._limits(), waited)
+            self._last_batch = now if self._last_batch is None else self._last_batch
             self._idle = end == start
             if not self._idle or self._bound is not None or now - begun >= patience:
                 return end
-            time.sleep(_POLL)
+            # of many files a look takes long: no more than a fifth of the time is spent on it
+            time.sleep(max(_POLL, 4.0 * (time.monotonic() - now)))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         self._follow()  # the first batch after a restart was planned before it
@@ -178,7 +185,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         context = TaskContext.get()
         assert context is not None
         attempt = context.taskAttemptId()
-        return run_lane(partition.place, partition.number, attempt, self._log, self._chain)
+        source = self._log if self._options.fail_on_data_loss else Lenient(self._log)
+        return run_lane(partition.place, partition.number, attempt, source, self._chain)
 
     # -- how the driver steers it --------------------------------------------------------------
 
@@ -198,7 +206,9 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limits(self) -> Limits:
         most = None if self._follower is None else self._follower.most
-        return self._options.limits if most is None else self._options.limits.capped(most)
+        limits = self._options.limits if most is None else self._options.limits.capped(most)
+        # what is there is all that will come
+        return limits if self._bound is None else replace(limits, least=0)
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -253,38 +263,40 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._short_since = now if self._short_since is None else self._short_since
         if now - self._short_since < (_LAG if self._bound is None else 0.0):
             return
-        told = (
+        self._lost(
+            "shorter",
+            shorter,
             f"the log ends at {shorter} and was read up to { {p: start[p] for p in shorter} }: was "
-            "it made anew? Start with a new checkpoint"
+            "it made anew? Start with a new checkpoint",
+            "waits until it is as long again",
         )
-        if self._options.fail_on_data_loss:
-            raise DataLost(f"{told}, or failOnDataLoss=false waits until it is as long again")
-        self._warn_once(told)
-
-    def _warn_once(self, told: str) -> None:
-        if told not in self._told:
-            self._told.add(told)
-            log.warning("%s", told)
 
     def _known(self, start: Mapping[str, int]) -> dict[str, int]:
         """Where to go on in each partition: one that is new from its beginning."""
         earliest = self._log.earliest()
-        lost = {
-            p: n
-            for p, n in start.items()
-            if (n < earliest[p] if p in earliest else not self._read_whole(p, n))
-        }
+        lost = {p: n for p, n in start.items() if p not in earliest or n < earliest[p]}
         if lost:
-            told = f"offsets {lost} are no longer in the log, which begins at {dict(earliest)}"
-            if self._options.fail_on_data_loss:
-                raise DataLost(f"{told}; failOnDataLoss=false goes on with what is there")
-            self._warn_once(f"{told}: rows are lost")
+            begins = {p: earliest[p] for p in lost if p in earliest}
+            why = f"begins at {begins}" if begins else "has no such partitions any more"
+            told = f"offsets {lost} are no longer in the log, which {why}"
+            self._lost("gone", lost, told, "goes on with what is there")
+        back = {p: start[p] for p in self._gone if p in earliest and start.get(p)}
+        if back:
+            told = f"{back} had gone and are there again, and are read from these offsets on"
+            self._lost(
+                "back", back, f"{told}: what is new needs a new name", "skips what is before"
+            )
+        self._gone = {p for p in start if p not in earliest}
         # a partition that is gone keeps its offset, so that it cannot be read a second time
         return dict(start) | {p: max(n, start.get(p, n)) for p, n in earliest.items()}
 
-    def _read_whole(self, partition: str, offset: int) -> bool:
-        """Whether a partition may be gone: this reader has seen its end, and that it was read."""
-        return self._log.sheds and self._seen.get(partition) == offset
+    def _lost(self, kind: str, what: Mapping[str, int], told: str, lenient: str) -> None:
+        """Rows are lost: the query ends, or is told so once and goes on."""
+        if self._options.fail_on_data_loss:
+            raise DataLost(f"{told}; failOnDataLoss=false {lenient}")
+        if (kind, frozenset(what)) not in self._told:
+            self._told.add((kind, frozenset(what)))
+            log.warning("%s: rows are lost", told)
 
 
 class ResidentReader(TautReader):
@@ -340,6 +352,13 @@ class ResidentReader(TautReader):
         begin = self._log.at(end)
         feeder = self._feeder
         if feeder is None or feeder.ended is None or feeder.until != end:
+            earliest = self._log.earliest()
+            first = {p: n for p, n in begin.items() if 0 < n == earliest.get(p)}
+            if first:
+                log.warning(
+                    "goes on from %s, and the log begins at %s: rows before these that came after "
+                    "that time are lost", end, first,
+                )  # fmt: skip
             return begin
         late = {p: feeder.ended.get(p, 0) for p, n in begin.items() if n > feeder.ended.get(p, 0)}
         if late:

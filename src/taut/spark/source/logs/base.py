@@ -36,8 +36,6 @@ class Log(ABC):
     """Seconds between two looks of :meth:`wait`."""
     stride: int = 1
     """Offsets that a row takes, roughly: chunks are so many times larger."""
-    sheds: bool = False
-    """Whether partitions may be taken away once they have been read, as files are."""
 
     @property
     def timed(self) -> bool:

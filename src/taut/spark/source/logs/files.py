@@ -42,8 +42,7 @@ class FilesLog(Log):
     there is a schema. Of parquet an offset is the number of a row; a file counts once it is
     finished, and must not change then.
 
-    A file whose name, or whose folder's name, begins with "_" or "." is not one of the log. A file
-    that has been read whole may be taken away.
+    A file whose name, or whose folder's name, begins with "_" or "." is not one of the log.
 
     Parameters
     ----------
@@ -63,8 +62,6 @@ class FilesLog(Log):
         arrived when their file was last modified, as seen at that moment: a later append makes
         them younger. So the log is not timed.
     """
-
-    sheds = True
 
     def __init__(
         self,
@@ -225,19 +222,25 @@ class FilesLog(Log):
         return found
 
     def _files(self) -> Iterator[tuple[str, Path, os.stat_result]]:
-        for path in sorted(self._folder().glob(self._pattern)):
-            parts = path.relative_to(self._root).parts
+        homes = {self._root: True}  # folders, and whether no link leads to them
+        for found in sorted(self._folder().glob(self._pattern)):
+            parts = found.relative_to(self._root).parts
             if not parts or any(part.startswith((".", "_")) for part in parts):
                 continue
+            name, home, path = "/".join(parts), found.parent, found
+            if home not in homes:
+                homes[home] = home.resolve() == home
             try:
-                info = path.stat()
+                info = found.lstat()
+                if stat.S_ISLNK(info.st_mode) or not homes[home]:
+                    path = self._inside(name)
+                    info = path.stat()
             except FileNotFoundError:
                 continue
             if stat.S_ISREG(info.st_mode):
-                name = "/".join(parts)
                 if name != name.encode("utf-8", "replace").decode("utf-8"):
                     raise LogError(f"{self._root}: has a file {name!r}: its name must be UTF-8")
-                yield name, self._inside(name), info
+                yield name, path, info
 
     def _folder(self) -> Path:
         if not self._root.is_dir():
@@ -290,13 +293,13 @@ _Version = tuple[Path, int, int, int]
 
 
 # Spark asks for the latest offsets every few milliseconds, and most files have not changed.
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=65_536)
 def _text_end(path: Path, inode: int, size: int, modified_ns: int) -> int:
     with path.open("rb") as file:
         return end_of_lines(file, size)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=65_536)
 def _parquet_rows(path: Path, inode: int, size: int, modified_ns: int) -> int:
     try:
         rows: int = pq.read_metadata(path).num_rows
