@@ -74,12 +74,8 @@ def test_shows_how_a_run_stands(terminal: bool) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("timing", "extra"), [("batch", {"batch_ms"}), ("resident", set())], ids=["batch", "resident"]
-)
-def test_two_lanes_for_real(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: str, extra: set[str]
-) -> None:
+@pytest.mark.parametrize("timing", ["batch", "resident"])
+def test_two_lanes_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: str) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -99,9 +95,11 @@ def test_two_lanes_for_real(
     assert told["name"] == "lanes"
     assert told["options"]["rate"] == 200
     assert told["options"]["timing"] == timing
-    expected = {f"exclamation.{v}.{m}" for v in ("default", "shared") for m in {*MEASURES, *extra}}
-    expected |= {f"ratio.shared.{m}" for m in ("p99", "p999", *(["batch"] if extra else []))}
-    assert set(told["figures"]) == expected
+    expected = {f"exclamation.{v}.{m}" for v in ("default", "shared") for m in MEASURES}
+    expected |= {f"ratio.shared.{m}" for m in ("p99", "p999")}
+    # on a slow machine no batch may begin in the two seconds that are measured
+    batches = {f"exclamation.{v}.batch_ms" for v in ("default", "shared")} | {"ratio.shared.batch"}
+    assert set(told["figures"]) - (batches if timing == "batch" else set()) == expected
     for variant in ("default", "shared"):
         assert 300 < told["figures"][f"exclamation.{variant}.tuples"] < 500
         for none in ("duplicates", "lost", "cost"):
