@@ -21,8 +21,10 @@ _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 @contextlib.contextmanager
-def process(folder: Path, name: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with its own group and log, stopped by its id."""
+def process(
+    folder: Path, name: str, *command: str, told: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its own group and log, stopped by its id; with an input if it is ``told``."""
     env = dict(os.environ)
     use_java(env)
     paths = [str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")]
@@ -34,11 +36,18 @@ def process(folder: Path, name: str, *command: str) -> Iterator[subprocess.Popen
     }
     with (folder / f"{name}.log").open("wb") as log:
         running = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=env
+            command,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=env,
         )
     try:
         yield running
     finally:
+        if running.stdin is not None:
+            running.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGTERM)
         try:

@@ -1,9 +1,10 @@
-"""A driver whose lanes meet a fault: ``python source_driver.py MASTER FOLDER FAULT``.
+"""A driver whose lanes meet faults: ``python source_driver.py MASTER``.
 
-Reads 6,000 rows through a Taut source in batches of 3,000, shuffles them, and writes them through
-an idempotent sink. The fault strikes once, in the first batch, and leaves FOLDER/there (the id of
-a process, where one is to be killed or stopped from outside). Where FAULT begins with "resident "
-all rows are one resident batch.
+Takes FAULT and FOLDER from its input, a line each time with a tab between, and leaves FOLDER/ended
+with what went wrong, or nothing. For each it reads 6,000 rows through a Taut source in batches of
+3,000, shuffles them, and writes them through an idempotent sink. The fault strikes once, in the
+first batch, and leaves FOLDER/there (the id of a process, where one is to be killed or stopped from
+outside). Where FAULT begins with "resident " all rows are one resident batch.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from tests.conftest import wait_until
 from tests.spark.cluster import CONF
 
@@ -87,8 +89,20 @@ def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     return passing
 
 
-def main(master: str, folder: Path, fault: str) -> None:
+def main(master: str) -> None:
     spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
+    for line in sys.stdin:
+        fault, folder = line.rstrip("\n").split("\t")
+        wrong = ""
+        try:
+            run(spark, Path(folder), fault)
+        except Exception:  # the test shows it
+            wrong = traceback.format_exc()
+        (Path(folder) / "ended").write_text(wrong)
+    spark.stop()
+
+
+def run(spark: SparkSession, folder: Path, fault: str) -> None:
     resident = fault.startswith("resident ")
     fault = fault.removeprefix("resident ")
     timing = {"timing": "resident"} if resident else {"maxOffsetsPerTrigger": ROWS // 2}
@@ -126,8 +140,7 @@ def main(master: str, folder: Path, fault: str) -> None:
         there.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     writer.trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1])
