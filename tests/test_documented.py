@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import wait_until
+from tests.spark.cluster import process
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,6 +41,30 @@ def test_the_code_of_the_readme(tmp_path: Path) -> None:
 def test_the_example_of_many_queries(tmp_path: Path) -> None:
     said = run([str(ROOT / "examples" / "many_queries.py"), "25"], tmp_path)
     assert len(re.findall(r"^sensors-\d: .* windows out", said, re.MULTILINE)) == 8
+
+
+@pytest.mark.spark
+def test_the_code_of_the_source(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "source.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    words = next(code for code in blocks if "words = " in code)
+    resident = next(code for code in blocks if "def answer" in code)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("one 2 three\n")
+    count = (
+        'q = words.select("word").writeStream.foreachBatch(lambda df, _: print(df.collect()))'
+        '.option("checkpointLocation", "words").trigger(availableNow=True).start()\n'
+        "q.awaitTermination()\n"
+    )
+    script = tmp_path / "source.py"
+    goes_on = "query.awaitTermination()\n"
+    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n{words}{count}{resident}{goes_on}")
+    log = tmp_path / "source.log"
+    with process(tmp_path, "source", sys.executable, str(script)) as running:
+        wait_until(lambda: "['a row']" in log.read_text() or running.poll() is not None)
+    said = log.read_text()
+    assert "[Row(word='one'), Row(word='three')]" in said
+    assert re.search(r"\['a row'\] \d+\.\d ms", said), said[-2_000:]
 
 
 def test_the_commands_of_the_readme_exist() -> None:

@@ -167,13 +167,14 @@ def queries(
     type=click.Choice((*TOPOLOGIES, DISPATCH)),
     default="queue",
     show_default=True,
-    help="dispatch: what dealing out itself costs.",
+    help="exclamation: three operators in a line; queue: one, with slow lanes and heavy tuples; "
+    "dispatch: what dealing out itself costs.",
 )
 @click.option(
     "--timing", type=click.Choice(("batch", "resident")), default="batch", show_default=True
 )
 @click.option("--lanes", type=click.IntRange(1), help="[default: 8; 1 for dispatch]")
-@click.option("--rate", type=click.IntRange(1), help="Tuples a second.")
+@click.option("--rate", type=click.IntRange(1), help="Tuples a second.  [default: the topology's]")
 @_measured
 @click.option(
     "--variants",
@@ -227,7 +228,12 @@ def lanes(
     with live(console) as watch:
         record, runs = measure(spec, variants, rounds, watch)
     console.print(results(spec, runs))
-    console.print(f"Warm-up cut from each run: {spec.warm_up_s:g} s.", highlight=False)
+    legend = (
+        "A tuple's latency is from arrival until it is written, the wait for its batch included. "
+        "default: fixed ranges, as Spark cuts them; twice: written once more; lost: never written; "
+        f"x: default over the variant. Warm-up cut from each run: {spec.warm_up_s:g} s."
+    )
+    console.print(legend, highlight=False, soft_wrap=True)
     for remark in remarks(runs):
         console.print(remark, highlight=False, soft_wrap=True)
     if timing == "resident" and not any(run.pauses for run in runs):

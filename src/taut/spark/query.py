@@ -17,7 +17,7 @@ from taut.policy.view import Slack
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
-from taut.spark.gate import Gate, JvmLatch
+from taut.spark.gate import Gate, Interrupted, JvmLatch
 from taut.spark.probe import BatchReader, Probe, read_progress
 from taut.spark.sinks import SinkFunction
 from taut.spark.source.control import Sources
@@ -163,6 +163,7 @@ class StockQuery(_Started):
         self.resident = resident
         """Tasks that its sources keep for good."""
         self._lock_file = lock
+        self._ending = False
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
         """Start it, in a scheduler pool of its own if one is named."""
@@ -171,7 +172,7 @@ class StockQuery(_Started):
         if pool is not None:
             spark.sparkContext.setLocalProperty(key, pool)
         try:
-            self.query = writer.foreachBatch(self.sink).start()
+            self.query = writer.foreachBatch(self._write).start()
         finally:
             if pool is not None:
                 spark.sparkContext._jsc.setLocalProperty(key, before)
@@ -180,16 +181,26 @@ class StockQuery(_Started):
         """Where the query stands."""
         error = self.error()
         state = "running" if self.active else "failed" if error else "ended"
-        return Status(self.name, state, error=error)
+        last = self.query.lastProgress if self.begun else None
+        return Status(self.name, state, batches=last["batchId"] + 1 if last else 0, error=error)
 
     def drain(self) -> None:
         """Nothing holds it, so there is nothing to let go."""
 
     def end(self, deadline: float) -> bool:
         """Stop it as Spark does, which interrupts a running batch."""
+        self._ending = True
         self.query.stop()
         self.release()
         return True
+
+    def _write(self, df: DataFrame, batch_id: int) -> None:
+        try:
+            self.sink(df, batch_id)
+        except Exception:
+            if self._ending:
+                raise Interrupted from None
+            raise
 
 
 class Query(_Started):

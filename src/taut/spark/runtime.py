@@ -147,7 +147,7 @@ class Runtime:
         refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = _shape(df, given, output_mode)
         sources = sources_of(df)
-        self._warn_of_lanes(name, sources.resident)
+        self._warn_of_lanes(name, sources.resident, objective)
         writer: Any = (
             df.writeStream.queryName(name)
             .outputMode(output_mode)
@@ -426,11 +426,13 @@ class Runtime:
             query.told = True
             log.warning("query %s failed, the others go on: %s", query.name, error)
 
-    def _warn_of_lanes(self, name: str, lanes: int) -> None:
+    def _warn_of_lanes(self, name: str, lanes: int, slo: Slo | None) -> None:
         """Resident lanes stay: where they are all that Spark runs at a time, everything else waits.
 
         Said before the query starts, for then nothing else may get so far.
         """
+        if lanes and slo is not None:
+            log.warning("query %s: a resident query runs freely, slo=%s does nothing", name, slo)
         with self._lock:
             others = [q for q in self._queries.values() if isinstance(q, StockQuery) and q.active]
         kept = lanes + sum(q.resident for q in others)

@@ -429,3 +429,13 @@ def test_other_columns_than_the_log_has_are_refused(log: MemoryLog) -> None:
 def test_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(LogError, match=message):
         MemoryLog(**options)
+
+
+def test_columns_as_text() -> None:
+    with MemoryLog("word string, n bigint") as log:
+        log.append([{"word": "a", "n": 1}])
+        reader = log.remote()
+        assert reader.read("0", 0, 1).to_pylist()[0].items() >= {"word": "a", "n": 1}.items()
+        reader.close()
+    with pytest.raises(LogError, match="schema 'n bigin': 'bigin' is no type"):
+        MemoryLog("n bigin")

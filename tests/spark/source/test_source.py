@@ -309,6 +309,42 @@ def test_an_option_that_nothing_reads_is_refused(
         spark.readStream.format("taut").options(**given).load()
 
 
+def test_columns_of_files_by_options_alone(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a").write_text('{"n": 1}\n{"n": 2}\n')
+    taut.register(spark)
+
+    def stream(**more: str) -> Any:
+        options = {"path": str(folder), "format": "json", "startingOffsets": "earliest"}
+        return spark.readStream.format("taut").options(log="files", **options, **more)
+
+    out = Out()
+    drain(stream(schema="n bigint").load(), out, tmp_path / "c")
+    assert sorted(row["n"] for row in out.rows()) == [1, 2]
+    with pytest.raises(AnalysisException, match="option schema 'n bigin'"):
+        stream(schema="n bigin").load()
+    with pytest.raises(StreamingQueryException, match=r"leave out \.schema\(\.\.\.\)"):
+        drain(stream().schema("n bigint").load(), out, tmp_path / "d")
+
+
+def test_what_is_wrong_is_told_at_once(spark: SparkSession, log: MemoryLog, tmp_path: Path) -> None:
+    with pytest.raises(taut.LogError, match="option path=None: must be given"):
+        taut.read(spark, "files")
+    with pytest.raises(taut.LogError, match="timing='resident' needs a log that keeps the time"):
+        taut.read(spark, "files", path=tmp_path, timing="resident")
+    with pytest.raises(taut.StartError, match=r"log=\['a'\] is not known; one of: files, schedule"):
+        taut.read(spark, ["a"])
+    read = taut.read(spark, log)
+    with pytest.raises(taut.StartError, match="'no_such'"):
+        read.map(str.upper, column="no_such").load()
+    with pytest.raises(ValueError, match="limit\\('abc'\\): a whole number"):
+        read.limit("abc")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"no 'writeStream'; \.load\(\) makes it a DataFrame"):
+        read.writeStream  # noqa: B018
+    assert repr(read.map(str.upper, column="value")) == "taut.read('memory', operators=1)"
+
+
 @pytest.mark.parametrize("spelt", ["true", "True", "TRUE "])
 def test_speculation_is_refused(
     spark: SparkSession, spelt: str, monkeypatch: pytest.MonkeyPatch
@@ -336,7 +372,7 @@ def test_an_operator_that_raises_fails_the_batch_and_names_the_row(
 
 
 def test_refused_before_anything_starts(spark: SparkSession, log: MemoryLog) -> None:
-    with pytest.raises(taut.StartError, match=r"log='pulsar' is not known.*memory"):
+    with pytest.raises(taut.StartError, match=r"log='pulsar' is not known.*MemoryLog"):
         taut.read(spark, "pulsar")
     with pytest.raises(taut.StartError, match=r"sharing='stolen'.*fixed"):
         taut.read(spark, log, sharing="stolen")

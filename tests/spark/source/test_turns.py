@@ -235,3 +235,35 @@ def test_a_resident_query_runs_freely(
         more = read(spark, log, timing="resident", lanes=tasks - 1)
         runtime.start(more.load(), name="more", sink=Seen(), checkpoint=tmp_path / "more")
         assert f"query more: resident lanes keep {tasks} of the {tasks} tasks" in caplog.text
+
+
+def test_a_resident_query_that_is_stopped_ends_in_silence(
+    spark: SparkSession,
+    log: taut.MemoryLog,
+    tmp_path: Path,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun: list[int] = []
+    ended: list[str] = []
+    seen = Seen()
+
+    def sink(df: DataFrame, batch_id: int) -> None:
+        begun.append(batch_id)
+        try:
+            seen(df, batch_id)
+        except Exception as error:
+            ended.append(str(error))
+            raise
+
+    with taut.Runtime(spark) as runtime:
+        stream = read(spark, log, timing="resident", lanes=1, horizon="5 s").load()
+        query = runtime.start(stream, name="q", sink=sink, slo="p99 <= 1 s", checkpoint=tmp_path)
+        assert "q: a resident query runs freely, slo=p99 <= 1 s does nothing" in caplog.text
+        log.append(["a"])
+        eventually(lambda: query.status().batches >= 1 and seen.values() == ["a"])
+        eventually(lambda: len(begun) > len(seen.batches))
+    assert ended, "the batch was interrupted"
+    assert query.error() is None
+    # long texts, such as this error has, overflow the stack of Spark's own look at them
+    assert query.query.exception() is None

@@ -19,7 +19,7 @@ NAMES = (
     "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "host", "beat", "silence",
 )  # fmt: skip
 """What a source of any log takes; ``lanes`` and ``host`` have better defaults in ``taut.read``."""
-_CARRIED = ("log", "operators", CONTROL)
+_CARRIED = ("log", "operators", "arrowschema", CONTROL)
 """What ``taut.read`` adds itself."""
 _BATCH_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _RESIDENT_ONLY = ("horizon",)

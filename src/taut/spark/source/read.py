@@ -12,7 +12,8 @@ from taut.errors import StartError
 from taut.spark.source.control import Control, Desk
 from taut.spark.source.ddl import columns
 from taut.spark.source.follower import OPTION
-from taut.spark.source.logs import KINDS
+from taut.spark.source.logs import KINDS, open_log
+from taut.spark.source.logs.base import refuse_untimed
 from taut.spark.source.logs.options import schema_text
 from taut.spark.source.operators import Chain, OperatorError
 from taut.spark.source.options import SourceOptions, refuse_unknown
@@ -56,6 +57,13 @@ class Read:
         default_factory=lambda: Desk.one().control(), repr=False, compare=False
     )
 
+    def __repr__(self) -> str:
+        # not its options: a memory log's token is one of them
+        return f"taut.read({self.options['log']!r}, operators={len(self.chain.operators)})"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"taut.read(...) has no {name!r}; .load() makes it a DataFrame")
+
     def map(self, function: Any, schema: Any = None, **how: Any) -> Self:
         """Replace each row by what ``function`` gives for it."""
         return replace(self, chain=self.chain.map(function, schema, **how))
@@ -83,6 +91,8 @@ class Read:
         """
         if self.options.get("timing") == "resident":
             raise ValueError("limit: a resident batch takes all that arrives until it ends")
+        if most is not None and not isinstance(most, int):
+            raise ValueError(f"limit({most!r}): a whole number of offsets is needed, or None")
         self.control.limit(most)
 
     def load(self) -> DataFrame:
@@ -90,6 +100,7 @@ class Read:
         options = {**self.options, OPTION: self.control.option}
         if self.chain:
             try:
+                self.chain.schema(open_log(self.options).schema())
                 packed = self.chain.dumps()
             except OperatorError as error:
                 raise StartError(str(error)) from error
@@ -140,15 +151,21 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
             given["arrowschema"] = schema_text(columns(schema))
         except ValueError as error:
             raise StartError(f"schema: {error}") from error
-    if isinstance(log, str) and log not in KINDS:
-        raise StartError(f"log={log!r} is not known; one of: {', '.join(KINDS)}, or a MemoryLog")
+    named = [kind for kind in KINDS if kind != "memory"]
+    known = log in named if isinstance(log, str) else hasattr(log, "options")
+    if not known:
+        raise StartError(f"log={log!r} is not known; one of: {', '.join(named)}, or a MemoryLog")
     made = {"log": log} if isinstance(log, str) else log.options()
     given = {
         "lanes": str(spark.sparkContext.defaultParallelism),
         "host": _host(spark),
     } | made | given  # fmt: skip
     refuse_unknown(given)
-    SourceOptions.parse(given)
+    how = SourceOptions.parse(given)
+    opened = open_log(given)
+    # whether a Kafka topic is, only its broker knows
+    if how.timing == "resident" and given["log"] != "kafka":
+        refuse_untimed(opened)
     return Read(spark, given)
 
 

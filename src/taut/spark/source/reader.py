@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from taut.errors import DataLost, LogError
+from taut.errors import DataLost, StartError
 from taut.policy.admission import Limits, admit
 from taut.policy.sharing import SHARINGS, Range
 from taut.spark.source.control import FORMAT
@@ -30,7 +30,7 @@ from taut.spark.source.distributor import Batch
 from taut.spark.source.follower import Follower, Wheel
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs import open_log
-from taut.spark.source.logs.base import Log
+from taut.spark.source.logs.base import Log, refuse_untimed
 from taut.spark.source.logs.lenient import Lenient
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions, refuse_unknown
@@ -68,8 +68,13 @@ class TautSource(DataSource):
         SourceOptions.parse(options)
         return from_arrow_schema(_chain(options).schema(open_log(options).schema()))
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        refuse_unknown(self.options)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        own = self.schema().simpleString()
+        if schema.simpleString() != own:
+            raise StartError(
+                f"schema {schema.simpleString()}: this source has {own}; leave out .schema(...), "
+                "the columns of files are the option schema"
+            )
         options = _lower(self.options)
         how = SourceOptions.parse(options)
         reader = ResidentReader if how.timing == "resident" else TautReader
@@ -296,7 +301,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(f"{told}; failOnDataLoss=false {lenient}")
         if (kind, frozenset(what)) not in self._told:
             self._told.add((kind, frozenset(what)))
-            log.warning("%s: rows are lost", told)
+            log.warning("%s; what had not been read is lost", told)
 
 
 class ResidentReader(TautReader):
@@ -305,11 +310,7 @@ class ResidentReader(TautReader):
     def __init__(
         self, source: Log, chain: Chain, options: SourceOptions, wheel: Wheel | None = None
     ) -> None:
-        if not source.timed:
-            raise LogError(
-                f"timing='resident' needs a log that keeps the time of arrival, such as a "
-                f"MemoryLog; {source.untimed()}"
-            )
+        refuse_untimed(source)
         super().__init__(source, chain, options, wheel)
         self._pauses = Pauses()
         self._feeder: Feeder | None = None

@@ -9,8 +9,8 @@ from taut.errors import LogError
 from taut.spark.source.logs.base import Log
 
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "memory": ("address", "token", "arrowSchema"),
-    "files": ("path", "format", "pattern", "header", "arrival", "arrowSchema"),
+    "memory": ("address", "token"),
+    "files": ("path", "format", "schema", "pattern", "header", "arrival"),
     "schedule": ("start", "rate", "partitions", "total", "payload", "arrivals"),
     "kafka": ("subscribe", "timeout", "kafka.*"),
 }

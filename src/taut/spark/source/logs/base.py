@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from taut.errors import LogError
+
 ARRIVAL, PARTITION, OFFSET = "arrival", "log_partition", "log_offset"
 
 ADDED = pa.schema(
@@ -87,3 +89,12 @@ class Log(ABC):
 
     def close(self) -> None:  # noqa: B027 -- most logs have nothing open
         """Let go of what was opened here; reading opens it again."""
+
+
+def refuse_untimed(log: Log) -> None:
+    """Refuse a log that resident timing cannot read."""
+    if not log.timed:
+        raise LogError(
+            f"timing='resident' needs a log that keeps the time of arrival, such as a MemoryLog; "
+            f"{log.untimed()}"
+        )

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from taut.errors import DataLost, LogError, LogFull
+from taut.spark.source.ddl import Columns, columns
 from taut.spark.source.listener import Listener
 from taut.spark.source.logs.base import Offsets
 from taut.spark.source.logs.options import required, schema_from, schema_text
@@ -48,7 +49,8 @@ class MemoryLog:
     Parameters
     ----------
     schema
-        The columns of a row; without, rows are text in a column ``value``.
+        The columns of a row, as ``"word string, n bigint"`` or an Arrow schema; without, rows are
+        text in a column ``value``.
     partitions
         How many; named "0", "1" and so on.
     host
@@ -70,7 +72,7 @@ class MemoryLog:
 
     def __init__(
         self,
-        schema: pa.Schema | None = None,
+        schema: Columns | None = None,
         partitions: int = 1,
         host: str = "127.0.0.1",
         limit_bytes: int = LIMIT_BYTES,
@@ -83,8 +85,11 @@ class MemoryLog:
             raise LogError(f"limit_bytes={limit_bytes}: must be 1 byte or more")
         if host in ("", "0.0.0.0", "::"):
             raise LogError(f"host={host!r}: must be one address that executors can connect to")
-        self._columns = schema
-        self._own = VALUE if schema is None else schema
+        try:
+            self._columns = None if schema is None else columns(schema)
+        except ValueError as error:
+            raise LogError(str(error)) from error
+        self._own = VALUE if self._columns is None else self._columns
         self._store = Store(complete(self._own), partitions, limit_bytes)
         self._clock = clock
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from taut.errors import LogError
+from taut.spark.source.ddl import columns
 
 _Number = TypeVar("_Number", int, float)
 
@@ -50,8 +51,13 @@ def schema_text(schema: pa.Schema) -> str:
 
 
 def schema_from(options: Mapping[str, str]) -> pa.Schema | None:
-    """The schema of the option ``arrowschema``, if it is there."""
-    text = options.get("arrowschema")
+    """The schema of ``schema``, which is DDL, or of ``arrowschema``, if one is there."""
+    ddl, text = options.get("schema"), options.get("arrowschema")
+    if ddl:
+        try:
+            return columns(ddl)
+        except ValueError as error:
+            raise LogError(f"option {error}") from error
     if not text:
         return None
     try:
