@@ -127,23 +127,26 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         self._wait_for_turn()
-        begun = time.monotonic()
+        looked = begun = time.monotonic()
         start = self._known(start)
         # the first look after a batch does not wait: a batch without data may be due
         patience = _LONGEST_WAIT if self._idle else 0.0
         while True:
-            now = time.monotonic()
             latest = self._log.latest() if self._bound is None else self._bound
+            now = time.monotonic()
             self._refuse_shorter(start, latest, now)
             # the first batch waits for no more rows, as in Spark's Kafka source
             waited = math.inf if self._last_batch is None else now - self._last_batch
             end = admit(start, latest, self._limits(), waited)
             self._last_batch = now if self._last_batch is None else self._last_batch
             self._idle = end == start
-            if not self._idle or self._bound is not None or now - begun >= patience:
+            if not self._idle or self._bound is not None or not patience:
                 return end
             # of many files a look takes long: no more than a fifth of the time is spent on it
-            time.sleep(max(_POLL, 4.0 * (time.monotonic() - now)))
+            time.sleep(max(_POLL, 4.0 * (now - looked)))
+            looked = time.monotonic()
+            if looked - begun >= patience:
+                return end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         self._follow()  # the first batch after a restart was planned before it
