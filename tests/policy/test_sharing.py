@@ -116,6 +116,30 @@ def test_lanes_of_an_executor_share_and_others_keep_theirs() -> None:
     assert sorted(offsets(take_all(sharing, [1])[1])) == [("a", n) for n in range(200, 300)]
 
 
+@pytest.mark.parametrize("name", SHARINGS)
+def test_short_chunks_of_a_fixed_size_are_given_out_together(name: str) -> None:
+    """10 us each, 10 lanes: 4,000 claims a second are 250 chunks, more than may be at a time."""
+    chunking = FixedSize(1)
+    sharing = SHARINGS[name](10, chunking)
+    sharing.add([Range("a", 0, 100_000)])
+    for lane in range(10):
+        sharing.join(lane, "here")
+    assert sharing.together(0) == 1, "until it is known"
+    chunking.observe(100, 0.001)
+    assert sharing.together(0) == 64
+    chunking = FixedSize(1)
+    sharing = SHARINGS[name](10, chunking)
+    sharing.add([Range("a", 0, 100)])
+    for lane in range(10):
+        sharing.join(lane, "here")
+    chunking.observe(100, 0.001)
+    assert sharing.together(0) == 10, "no more than the lane's share"
+    chunking.observe(1, 1_000.0)
+    for _ in range(99):
+        chunking.observe(1, 1.0)
+    assert sharing.together(0) == 1, "long ones one by one"
+
+
 def test_guided_chunks_shrink_towards_the_end() -> None:
     chunking = Guided(smallest=4, largest=1_000, share=0.5)
     chunking.observe(100, 0.1)

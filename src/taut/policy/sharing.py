@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+_MOST_TOGETHER = 64
+"""Chunks that a lane is given at a time, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -53,27 +56,72 @@ class Chunking(Protocol):
         """
         ...
 
+    def together(self, left: int, lanes: int, total: int) -> int:
+        """Chunks that a lane is given at a time: one, unless they are too short to ask for each."""
+        ...
+
     def observe(self, size: int, seconds: float) -> None:
-        """A lane took so long for a chunk."""
+        """A lane took so long for so many offsets."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
+CLAIMS_PER_SECOND = 4_000.0
+"""What a distributor can answer with room to spare, however many lanes ask."""
+WORTH_ASKING = 0.002
+"""Seconds of work that are worth a claim, which takes a lane some tenths of a millisecond."""
+
+
 class FixedSize:
-    """Every chunk has the same size."""
+    """Every chunk has the same size.
 
-    offsets: int = 1_000
+    Chunks that turn out to be short are given out several at a time, so that all lanes together
+    ask no more often than ``claims_per_second``; each remains one by itself.
+    """
 
-    def __post_init__(self) -> None:
-        if self.offsets < 1:
-            raise ValueError(f"chunk size {self.offsets}: at least 1 is needed")
+    def __init__(self, offsets: int = 1_000, claims_per_second: float = CLAIMS_PER_SECOND) -> None:
+        if offsets < 1:
+            raise ValueError(f"chunk size {offsets}: at least 1 is needed")
+        self.offsets = offsets
+        self.claims_per_second = claims_per_second
+        self._pace = Pace()
 
     def size(self, left: int, lanes: int, total: int) -> int:
         """Always the same."""
         return self.offsets
 
+    def together(self, left: int, lanes: int, total: int) -> int:
+        """As many as are worth a claim, and no more than the lane's share of what is left."""
+        worth = int(self._pace.claimed(total, self.claims_per_second) / self.offsets)
+        share = left // (max(1, lanes) * self.offsets)
+        return max(1, min(worth, share, _MOST_TOGETHER))
+
     def observe(self, size: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Learn how long chunks take."""
+        self._pace.observe(size, seconds)
+
+
+class Pace:
+    """How many offsets a second a lane works through, learned from what lanes report."""
+
+    def __init__(self) -> None:
+        self.per_second: float | None = None
+
+    def observe(self, size: int, seconds: float) -> None:
+        """A lane took so long for so many offsets."""
+        if seconds <= 0.0:
+            return
+        seen = size / seconds
+        self.per_second = seen if self.per_second is None else 0.8 * self.per_second + 0.2 * seen
+
+    def claimed(self, total: int, claims_per_second: float) -> float:
+        """Offsets that a claim is worth at least; 0 until it is known.
+
+        So many that all lanes together make no more claims a second than they may, and that a lane
+        works longer than it asks.
+        """
+        if self.per_second is None:
+            return 0.0
+        return self.per_second * max(total / claims_per_second, WORTH_ASKING)
 
 
 class Guided:
@@ -90,7 +138,7 @@ class Guided:
         smallest: int = 4,
         largest: int = 10_000,
         share: float = 0.25,
-        claims_per_second: float = 4_000.0,
+        claims_per_second: float = CLAIMS_PER_SECOND,
         longest: float = math.inf,
     ) -> None:
         if not 1 <= smallest <= largest:
@@ -106,29 +154,28 @@ class Guided:
         self.share = share
         self.claims_per_second = claims_per_second
         self.longest = longest
-        self._per_second: float | None = None
+        self._pace = Pace()
 
     def size(self, left: int, lanes: int, total: int) -> int:
         """A share of what is left for each lane, within the bounds."""
         guided = int(left * self.share / max(1, lanes))
         return max(self._floor(total), min(self._most(), guided))
 
+    def together(self, left: int, lanes: int, total: int) -> int:
+        """One: a chunk is as large as it has to be."""
+        return 1
+
     def observe(self, size: int, seconds: float) -> None:
         """Learn how many offsets a second a lane works through."""
-        if seconds <= 0.0:
-            return
-        seen = size / seconds
-        self._per_second = seen if self._per_second is None else 0.8 * self._per_second + 0.2 * seen
+        self._pace.observe(size, seconds)
 
     def _most(self) -> int:
-        if self._per_second is None:
+        if self._pace.per_second is None:
             return 4 * self.smallest
-        return int(min(self.largest, self._per_second * self.longest))
+        return int(min(self.largest, self._pace.per_second * self.longest))
 
-    def _floor(self, lanes: int) -> int:
-        per_lane = self.claims_per_second / max(1, lanes)
-        bound = 0.0 if self._per_second is None else self._per_second / per_lane
-        return max(self.smallest, math.ceil(bound))
+    def _floor(self, total: int) -> int:
+        return max(self.smallest, math.ceil(self._pace.claimed(total, self.claims_per_second)))
 
 
 class Sharing(Protocol):
@@ -150,6 +197,10 @@ class Sharing(Protocol):
 
     def take(self, lane: int) -> Range | None:
         """The lane's next chunk; None when there is none for it."""
+        ...
+
+    def together(self, lane: int) -> int:
+        """Chunks that the lane is given at a time."""
         ...
 
     def may_take_over(self, lane: int, of: int) -> bool:
@@ -186,6 +237,10 @@ class SharedQueue:
     def take(self, lane: int) -> Range | None:
         """The front of the queue."""
         return self._queue.cut(self._chunking.size(self.left, self.lanes, self.lanes))
+
+    def together(self, lane: int) -> int:
+        """By what is left for all."""
+        return self._chunking.together(self.left, self.lanes, self.lanes)
 
     def may_take_over(self, lane: int, of: int) -> bool:
         """Anyone may."""
@@ -226,6 +281,10 @@ class FixedRanges:
         queue = self._queues[lane]
         return queue.cut(self._chunking.size(queue.size, 1, self.lanes))
 
+    def together(self, lane: int) -> int:
+        """By what is left of its share, which nobody else may take."""
+        return self._chunking.together(self.left_for(lane), 1, self.lanes)
+
     def may_take_over(self, lane: int, of: int) -> bool:
         """Only a lane itself, when it is tried again."""
         return lane == of
@@ -261,6 +320,10 @@ class SharedByExecutor(FixedRanges):
         largest = max(mates, key=lambda n: (self._queues[n].size, -n))
         size = self._chunking.size(self.left_for(lane), len(mates), self.lanes)
         return self._queues[largest].cut(size)
+
+    def together(self, lane: int) -> int:
+        """By what is left for the lanes on its executor."""
+        return self._chunking.together(self.left_for(lane), len(self._mates(lane)), self.lanes)
 
     def left_for(self, lane: int) -> int:
         """What is left of the shares of its executor."""

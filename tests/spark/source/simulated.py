@@ -118,7 +118,8 @@ class World:
         """Plan the batch and start its tasks; again after the driver was restarted."""
         rng = self.rng
         self.key = f"{self.driver}-{self.batches_left}"
-        chunking: Chunking = FixedSize(rng.randint(1, 40)) if rng.random() < 0.5 else Guided(4, 60)
+        fixed = FixedSize(rng.randint(1, 40), claims_per_second=rng.choice([1.0, 30.0, 4_000.0]))
+        chunking: Chunking = fixed if rng.random() < 0.5 else Guided(4, 60)
         sharing = SHARINGS[self.sharing](self.lanes, chunking)
         self.batch = Batch(sharing, chunking, silence=SILENCE, wait=0.05)
         self.distributor.open(self.key, self.batch)

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -160,8 +161,10 @@ def test_a_connection_that_is_cut_again_and_again(server: Server) -> None:
     place = plan(server, lanes=2)
     relay = Cutting(server.address, after=150)
     cut = Place(relay.address, place.token, place.batch, beat=60.0)
+    # chunks that take longer than asking for them are given out one by one
+    slow = Chain().map(lambda batch: (time.sleep(0.003), batch)[1], on="batch")
     with ThreadPoolExecutor(2) as pool:
-        shares = list(pool.map(lambda n: take(cut, n), range(2)))
+        shares = list(pool.map(lambda n: take(cut, n, chain=slow), range(2)))
     relay.close()
     assert relay.cuts > 5
     assert Counter(n for share in shares for n in share) == Counter(range(ROWS))
@@ -366,3 +369,29 @@ def test_batches_that_are_committed_leave_nothing_in_the_reader() -> None:
         assert len(reader._serving().distributor) == 0
     finally:
         reader.stop()
+
+
+def test_short_chunks_are_taken_several_at_a_time_and_each_counts_by_itself(
+    server: Server,
+) -> None:
+    chunking = FixedSize(1)
+    batch = Batch(SharedQueue(2, chunking), chunking, silence=5.0, wait=0.01)
+    batch.add([Range(p, 0, n) for p, n in LOG.latest().items()])
+    batch.close()
+    server.do(lambda distributor: distributor.open("1", batch))
+    place = Place(server.address, server.token, "1")
+    asked: list[Report] = []
+    answer = server.distributor.answer
+
+    def noting(message: Any, now: float) -> Reply:
+        if isinstance(message, Report):
+            asked.append(message)
+        return answer(message, now)
+
+    server.distributor.answer = noting  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        shares = list(pool.map(lambda n: take(place, n), range(2)))
+    assert Counter(n for share in shares for n in share) == Counter(range(ROWS))
+    assert len(asked) < ROWS / 2
+    assert max(len(report.done) for report in asked) > 1
+    assert sum(map(len, batch.belongs().values())) == ROWS, "a chunk a row"

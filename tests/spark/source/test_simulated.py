@@ -40,8 +40,8 @@ def both_emit(patch: pytest.MonkeyPatch) -> None:
 
     def bad(self: Batch, message: Report, now: float) -> Any:
         answer = good(self, message, now)
-        if isinstance(answer, Answer) and message.done is not None:
-            return Answer(True, answer.chunk, answer.wait)
+        if isinstance(answer, Answer) and message.done:
+            return Answer(message.done, answer.chunks, answer.wait)
         return answer
 
     patch.setattr(Batch, "report", bad)

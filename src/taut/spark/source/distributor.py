@@ -125,10 +125,10 @@ class Batch:
             return kept
         if message.asked < lane.asked:
             return Refused(f"report {message.asked} of lane {message.lane} was answered long ago")
-        emit = message.done is not None and self._finish(message, lane)
-        chunk = self._next(message.lane, lane)
-        wait = None if chunk is not None or self._may_end(message.lane) else self._wait
-        answer = Answer(emit, chunk, wait)
+        emit = self._finish(message, lane)
+        chunks = self._take(message.lane, lane)
+        wait = None if chunks or self._may_end(message.lane) else self._wait
+        answer = Answer(emit, chunks, wait)
         lane.answers[message.asked] = answer
         lane.answers.pop(message.asked - _ANSWERS_KEPT, None)
         lane.asked = message.asked + 1
@@ -180,19 +180,38 @@ class Batch:
         lane.seen = now
         return lane
 
-    def _finish(self, message: Report, lane: _Lane) -> bool:
-        """Whether the rows of a finished chunk count: the first lane to finish it owns it."""
-        assert message.done is not None
-        lane.open.discard(message.done)
-        work = self._chunks.get(message.done)
-        if work is None or (message.lane, message.attempt) not in work.holders:
-            return False
-        work.owner = message.lane
-        work.holders = _NOBODY  # who finishes it too is told to discard
-        lane.finished.append(message.done)
-        self._unfinished -= 1
-        self._chunking.observe(work.chunk.end - work.chunk.start, message.seconds)
-        return True
+    def _finish(self, message: Report, lane: _Lane) -> tuple[int, ...]:
+        """The finished chunks that count: the first lane to finish one owns it."""
+        owned: list[int] = []
+        size = 0
+        for id_ in message.done:
+            lane.open.discard(id_)
+            work = self._chunks.get(id_)
+            if work is None:
+                continue
+            size += work.chunk.end - work.chunk.start
+            if (message.lane, message.attempt) in work.holders:
+                work.owner = message.lane
+                work.holders = _NOBODY  # who finishes it too is told to discard
+                owned.append(id_)
+        lane.finished += owned
+        self._unfinished -= len(owned)
+        if owned:
+            self._chunking.observe(size, message.seconds)
+        return tuple(owned)
+
+    def _take(self, number: int, lane: _Lane) -> tuple[Chunk, ...]:
+        """The lane's next chunks: one, or as many as are too short to ask for one by one."""
+        first = self._next(number, lane)
+        if first is None:
+            return ()
+        chunks = [first]
+        for _ in range(self._sharing.together(number) - 1):
+            more = self._next(number, lane)
+            if more is None:
+                break
+            chunks.append(more)
+        return tuple(chunks)
 
     def _next(self, number: int, lane: _Lane) -> Chunk | None:
         found = self._left_over(number)

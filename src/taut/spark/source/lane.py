@@ -15,6 +15,7 @@ import msgspec
 
 from taut.spark.source.frames import Client
 from taut.spark.source.protocol import (
+    Answer,
     Ask,
     Beat,
     Chunk,
@@ -105,9 +106,8 @@ def run_lane(
     """Take chunks, run the operators over them and hand on the rows that count."""
     script = lane(place.batch, number, attempt, executor_name())
     connection = Connection(place)
-    rows: pa.RecordBatch | None = None
-    kept: list[pa.RecordBatch] = []
-    count = size = 0
+    held: dict[int, pa.RecordBatch] = {}  # rows of chunks that may count
+    heap = _Heap(rows_at_once)
     given: Reply | float | None = None
     with _beating(place, number, attempt):
         try:
@@ -120,29 +120,22 @@ def run_lane(
                 match action:
                     case Ask(message):
                         given = connection.ask(message)
+                        _drop_lost(held, given)
                     case Work(chunk):
                         begun = time.perf_counter()
-                        rows = work(chunk, log, chain)
+                        held[chunk.id] = work(chunk, log, chain)
                         given = time.perf_counter() - begun
-                    case Emit():
-                        assert rows is not None
-                        if rows.num_rows:
-                            if chain.sink is not None:
-                                chain.sink(rows)
-                            kept.append(rows)
-                            count += rows.num_rows
-                            size += rows.nbytes
-                        if (
-                            count >= rows_at_once
-                            or size >= _BYTES_AT_ONCE
-                            or len(kept) >= _BATCHES_AT_ONCE
-                        ):
-                            yield _together(kept)
-                            kept, count, size = [], 0, 0
+                    case Emit(chunk):
+                        rows = held.pop(chunk.id)
+                        if chain.sink is not None and rows.num_rows:
+                            chain.sink(rows)
+                        heap.add(rows)
+                        if heap.full:
+                            yield heap.take()
                     case Pause(seconds):
                         time.sleep(seconds)
-            if kept:
-                yield _together(kept)
+            if heap.rows:
+                yield heap.take()
         except LaneRefused as error:
             raise RuntimeError(f"lane {number} of batch {place.batch}: {error}") from None
         finally:
@@ -150,11 +143,42 @@ def run_lane(
             log.close()
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch for Spark: many small ones cost it more than their rows do."""
-    import pyarrow as pa
+def _drop_lost(held: dict[int, pa.RecordBatch], reply: Reply) -> None:
+    """Of what was reported only the rows that count are kept."""
+    if isinstance(reply, Answer):
+        for id_ in held.keys() - set(reply.emit):
+            del held[id_]
 
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+class _Heap:
+    """Rows that are handed to Spark together: many small batches cost it more than their rows."""
+
+    def __init__(self, rows_at_once: int) -> None:
+        self._most = rows_at_once
+        self._kept: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self.rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            self._kept.append(rows)
+            self.rows += rows.num_rows
+            self._bytes += rows.nbytes
+
+    @property
+    def full(self) -> bool:
+        return (
+            self.rows >= self._most
+            or self._bytes >= _BYTES_AT_ONCE
+            or len(self._kept) >= _BATCHES_AT_ONCE
+        )
+
+    def take(self) -> pa.RecordBatch:
+        """All of them as one batch."""
+        import pyarrow as pa
+
+        kept, self._kept, self._bytes, self.rows = self._kept, [], 0, 0
+        return kept[0] if len(kept) == 1 else pa.concat_batches(kept)
 
 
 def work(chunk: Chunk, log: Log | Lenient, chain: Chain) -> pa.RecordBatch:

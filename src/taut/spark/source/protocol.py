@@ -32,7 +32,7 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A lane has finished a chunk (or none yet) and asks for its next one.
+    """A lane has finished chunks (or none yet), in so many seconds, and asks for more.
 
     ``asked`` counts the reports of this attempt: one that comes twice gets the same answer.
     """
@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=True):
     lane: int
     attempt: int
     asked: int
-    done: int | None = None
+    done: tuple[int, ...] = ()
     seconds: float = 0.0
 
 
@@ -60,13 +60,13 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Whether the finished chunk's rows count, and what to do next.
+    """Which of the finished chunks count, and what to do next.
 
-    Without a ``chunk`` the lane asks again after ``wait`` seconds, or ends if that is None.
+    Without ``chunks`` the lane asks again after ``wait`` seconds, or ends if that is None.
     """
 
-    emit: bool
-    chunk: Chunk | None = None
+    emit: tuple[int, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
     wait: float | None = None
 
 
@@ -96,7 +96,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand the rows of the last :class:`Work` on."""
+    """Hand the rows of a chunk on that were kept."""
 
     chunk: Chunk
 
@@ -128,23 +128,24 @@ def lane(batch: str, number: int, attempt: int, executor: str) -> Script:
     for chunk in reply.redo:
         yield Work(chunk)
         yield Emit(chunk)
-    done: Chunk | None = None
+    done: tuple[Chunk, ...] = ()
     seconds = 0.0
     asked = 0
     while True:
-        said = None if done is None else done.id
-        answer = yield Ask(Report(batch, number, attempt, asked, said, seconds))
+        ids = tuple(chunk.id for chunk in done)
+        answer = yield Ask(Report(batch, number, attempt, asked, ids, seconds))
         asked += 1
         if isinstance(answer, Refused):
             raise LaneRefused(answer.reason)
         assert isinstance(answer, Answer)
-        if done is not None and answer.emit:
-            yield Emit(done)
-        done = answer.chunk
-        if done is not None:
-            took = yield Work(done)
-            seconds = took if isinstance(took, float) else 0.0
-        elif answer.wait is None:
-            return
-        else:
+        for chunk in done:
+            if chunk.id in answer.emit:
+                yield Emit(chunk)
+        done, seconds = answer.chunks, 0.0
+        for chunk in done:
+            took = yield Work(chunk)
+            seconds += took if isinstance(took, float) else 0.0
+        if not done:
+            if answer.wait is None:
+                return
             yield Pause(answer.wait)

@@ -73,7 +73,7 @@ class Server:
         self.wake()
 
     def _answer(self, request: Request) -> Reply | Coroutine[None, None, Reply]:
-        if isinstance(request, Report) and request.done is None and self._waits(request):
+        if isinstance(request, Report) and not request.done and self._waits(request):
             return self._later(request)
         return self._now(request)
 
@@ -82,7 +82,7 @@ class Server:
             reply = self.distributor.answer(request, self._clock())
             batch = self.distributor.get(request.batch)
             over = batch is not None and batch.over
-        if over and isinstance(request, Report) and request.done is not None:
+        if over and isinstance(request, Report) and request.done:
             self.wake()  # those that stayed to take over what others might lose
         return reply
 
