@@ -171,6 +171,15 @@ def test_no_chunk_takes_longer_than_it_may() -> None:
     assert chunking.size(1_000_000, 4, 4) == 1, "at least one row"
 
 
+def test_a_chunk_is_worth_asking_for() -> None:
+    chunking = Guided(smallest=1)
+    chunking.observe(100_000, 1.0)
+    assert chunking.size(1, 4, 4) == 200, "2 ms of work"
+    waited_for = Guided(smallest=1, share=1.0, shortest=0.0, longest=0.01)
+    waited_for.observe(1_000, 1.0)
+    assert waited_for.size(4, 4, 4) == 1, "a row for each lane"
+
+
 @pytest.mark.parametrize("name", SHARINGS)
 @pytest.mark.parametrize("lanes", [1, 10, 1_000])
 def test_never_more_claims_than_can_be_answered(name: str, lanes: int) -> None:

@@ -91,7 +91,7 @@ class FixedSize:
 
     def together(self, left: int, lanes: int, total: int) -> int:
         """As many as are worth a claim, and no more than the lane's share of what is left."""
-        worth = int(self._pace.claimed(total, self.claims_per_second) / self.offsets)
+        worth = int(self._pace.claimed(total, self.claims_per_second, WORTH_ASKING) / self.offsets)
         share = left // (max(1, lanes) * self.offsets)
         return max(1, min(worth, share, _MOST_TOGETHER))
 
@@ -113,15 +113,15 @@ class Pace:
         seen = size / seconds
         self.per_second = seen if self.per_second is None else 0.8 * self.per_second + 0.2 * seen
 
-    def claimed(self, total: int, claims_per_second: float) -> float:
+    def claimed(self, total: int, claims_per_second: float, shortest: float) -> float:
         """Offsets that a claim is worth at least; 0 until it is known.
 
         So many that all lanes together make no more claims a second than they may, and that a lane
-        works longer than it asks.
+        works so long at least.
         """
         if self.per_second is None:
             return 0.0
-        return self.per_second * max(total / claims_per_second, WORTH_ASKING)
+        return self.per_second * max(total / claims_per_second, shortest)
 
 
 class Guided:
@@ -129,8 +129,8 @@ class Guided:
 
     Never so small that all lanes together would ask more often than ``claims_per_second``, which
     goes before ``largest``: the bound comes from how fast lanes have worked so far. Until that is
-    known chunks stay small, because a first chunk that is too large cannot be taken back.
-    ``longest`` bounds the seconds that a lane works on one chunk, where its rows are waited for.
+    known chunks stay small, because a first chunk that is too large cannot be taken back. A lane
+    works on a chunk for ``shortest`` seconds at least and, where rows are waited for, ``longest``.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Guided:
         largest: int = 10_000,
         share: float = 0.25,
         claims_per_second: float = CLAIMS_PER_SECOND,
+        shortest: float = WORTH_ASKING,
         longest: float = math.inf,
     ) -> None:
         if not 1 <= smallest <= largest:
@@ -153,6 +154,7 @@ class Guided:
         self.largest = largest
         self.share = share
         self.claims_per_second = claims_per_second
+        self.shortest = shortest
         self.longest = longest
         self._pace = Pace()
 
@@ -175,7 +177,8 @@ class Guided:
         return int(min(self.largest, self._pace.per_second * self.longest))
 
     def _floor(self, total: int) -> int:
-        return max(self.smallest, math.ceil(self._pace.claimed(total, self.claims_per_second)))
+        claimed = self._pace.claimed(total, self.claims_per_second, self.shortest)
+        return max(self.smallest, math.ceil(claimed))
 
 
 class Sharing(Protocol):

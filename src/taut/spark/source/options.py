@@ -77,7 +77,7 @@ class SourceOptions:
             return FixedSize(self.chunk)
         if self.timing == "batch":
             return Guided(4 * stride, 10_000 * stride)
-        return Guided(stride, 1_000 * stride, share=1.0, longest=_RESIDENT_CHUNK)
+        return Guided(stride, 1_000 * stride, share=1.0, shortest=0.0, longest=_RESIDENT_CHUNK)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
