@@ -41,7 +41,7 @@ class BatchReader:
     """Reads what batch a query has planned, from its execution in the JVM.
 
     This is most of what Taut adds to a batch. The getters are therefore composed in the JVM, once
-    for all queries: two calls a batch, and no proxies for what lies between, cost less than half.
+    for all queries: two calls a batch, and no proxies for what lies between, cost about half.
     """
 
     def __init__(self, jvm: Any, execution: Any) -> None:

@@ -198,6 +198,7 @@ class StockQuery(_Started):
         try:
             self.sink(df, batch_id)
         except Exception:
+            # whatever an interrupted sink says: Spark's look at a long error overflows its stack
             if self._ending:
                 raise Interrupted from None
             raise

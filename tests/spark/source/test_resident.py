@@ -74,14 +74,6 @@ class Delayed(ScheduleLog):
         return self.at(time.time())
 
 
-def test_a_batch_stays_open_for_rows_that_are_seen_late(server: Server) -> None:
-    begin = time.time()
-    log = Delayed(start=begin, rate=500.0, partitions=3)
-    place, feeder = fed(server, log, dict.fromkeys("012", 0), begin + 1.5)
-    assert take_all(place, log) == Counter(range(750))
-    assert feeder.ended == {"0": 250, "1": 250, "2": 250}
-
-
 class Away(ScheduleLog):
     """Answers when its broker is back, long after it was asked."""
 
@@ -90,9 +82,12 @@ class Away(ScheduleLog):
         return self.latest()
 
 
-def test_an_answer_that_is_long_in_coming_does_not_mix_batches(server: Server) -> None:
+@pytest.mark.parametrize("kind", [Delayed, Away])
+def test_a_batch_has_its_rows_however_late_they_are_seen(
+    server: Server, kind: type[ScheduleLog]
+) -> None:
     begin = time.time()
-    log = Away(start=begin, rate=500.0, partitions=3)
+    log = kind(start=begin, rate=500.0, partitions=3)
     place, feeder = fed(server, log, dict.fromkeys("012", 0), begin + 1.5)
     assert take_all(place, log) == Counter(range(750))
     assert feeder.ended == {"0": 250, "1": 250, "2": 250}

@@ -265,5 +265,5 @@ def test_a_resident_query_that_is_stopped_ends_in_silence(
         eventually(lambda: len(begun) > len(seen.batches))
     assert ended, "the batch was interrupted"
     assert query.error() is None
-    # long texts, such as this error has, overflow the stack of Spark's own look at them
-    assert query.query.exception() is None
+    # py4j logs every error of a sink that reaches Spark, but for the short one that is a stop
+    assert "exception while executing the Python Proxy" not in caplog.text

@@ -253,7 +253,7 @@ def _unsendable(f: Callable[[Any], Any]) -> str | None:
     for name, value in _captured(f).items():
         try:
             _pickled(value)
-        except Exception:
+        except Exception:  # any error of a value's own pickling is the reason that is looked for
             what = f"it captures {name!r}, a {type(value).__qualname__} ({why})"
             if type(value).__module__.startswith("pyspark"):
                 return f"{what}; Spark's session and DataFrames live in the driver: collect first"
