@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from taut.policy.sharing import SHARINGS, Chunking, FixedSize, Guided, Range
+from taut.policy.chunking import Chunking, FixedSize, Guided
+from taut.policy.sharing import SHARINGS, Range
 from taut.spark.source.distributor import Batch, Distributor
 from taut.spark.source.protocol import (
     Ask,

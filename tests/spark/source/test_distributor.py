@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-from taut.policy.sharing import Guided, Range, SharedQueue
+from taut.policy.chunking import Guided
+from taut.policy.sharing import Range, SharedQueue
 from taut.spark.source.distributor import Batch, Distributor
 from taut.spark.source.protocol import Ask, Emit, Pause, Script, Work, lane
 

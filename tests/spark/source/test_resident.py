@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import taut
-from taut.policy.sharing import Guided, SharedQueue
+from taut.policy.chunking import Guided
+from taut.policy.sharing import SharedQueue
 from taut.spark.source.distributor import Batch
 from taut.spark.source.lane import Place, run_lane
 from taut.spark.source.logs.files import FilesLog

@@ -22,7 +22,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from taut.policy.sharing import FixedSize, Range, SharedQueue
+from taut.policy.chunking import FixedSize
+from taut.policy.sharing import Range, SharedQueue
 from taut.spark.source import lane as lane_module
 from taut.spark.source.distributor import Batch
 from taut.spark.source.frames import VERSION, Client, Hello, encode

@@ -71,16 +71,16 @@ def lines(count: int, first: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("sharing", "chunk"),
+    ("dispatch", "chunk"),
     [("shared", "guided"), ("shared", 7), ("executor", "guided"), ("fixed", "guided")],
 )
 def test_every_row_once(
-    spark: SparkSession, log: MemoryLog, tmp_path: Path, sharing: str, chunk: Any
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, dispatch: str, chunk: Any
 ) -> None:
     log.append(lines(1_000))
     out = Out()
     df = taut.read(
-        spark, log, lanes=4, sharing=sharing, chunk=chunk, startingOffsets="earliest"
+        spark, log, lanes=4, dispatch=dispatch, chunk=chunk, startingOffsets="earliest"
     ).load()
     drain(df, out, tmp_path)
     assert sorted(row["value"] for row in out.rows()) == sorted(lines(1_000))
@@ -374,8 +374,8 @@ def test_an_operator_that_raises_fails_the_batch_and_names_the_row(
 def test_refused_before_anything_starts(spark: SparkSession, log: MemoryLog) -> None:
     with pytest.raises(taut.StartError, match=r"log='pulsar' is not known.*MemoryLog"):
         taut.read(spark, "pulsar")
-    with pytest.raises(taut.StartError, match=r"sharing='stolen'.*fixed"):
-        taut.read(spark, log, sharing="stolen")
+    with pytest.raises(taut.StartError, match=r"dispatch='stolen'.*fixed"):
+        taut.read(spark, log, dispatch="stolen")
     with pytest.raises(taut.StartError, match=r"lanes='many'.*whole number"):
         taut.read(spark, log, lanes="many")
     with pytest.raises(taut.StartError, match=r"startingOffsets='first'.*earliest"):

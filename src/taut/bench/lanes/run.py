@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from taut.spark.source.logs.schedule import ScheduleLog
 
 VARIANTS = {"default": "fixed", "shared": "shared", "executor": "executor"}
-"""Ways of dealing out rows, and what ``sharing`` calls them; ``default`` is what Spark does."""
+"""Ways of dealing out rows, and what ``dispatch`` calls them; ``default`` is what Spark does."""
 TIMINGS = ("batch", "resident")
 
 _LEAD_S = 6.0
@@ -133,7 +133,7 @@ def _start(place: Place, spec: Spec, variant: str, log: ScheduleLog, folder: Pat
         "maxOffsetsPerTrigger": spec.batch, "minOffsetsPerTrigger": spec.batch
     }  # fmt: skip
     rows = taut.read(
-        place.spark, log, lanes=spec.lanes, sharing=VARIANTS[variant], timing=spec.timing,
+        place.spark, log, lanes=spec.lanes, dispatch=VARIANTS[variant], timing=spec.timing,
         startingOffsets="earliest", **limits,
     ).map(_noting_rows(str(folder / _WORKED)))  # fmt: skip
     for operator in spec.what.operators(spec.lanes):

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from taut.policy.sharing import Chunking, Range, Sharing
+from taut.policy.chunking import Chunking
+from taut.policy.sharing import Range, Sharing
 from taut.spark.source.protocol import (
     Answer,
     Beat,

@@ -10,12 +10,13 @@ from difflib import get_close_matches
 from taut.duration import seconds
 from taut.errors import StartError
 from taut.policy.admission import Limits
-from taut.policy.sharing import SHARINGS, Chunking, FixedSize, Guided
+from taut.policy.chunking import Chunking, FixedSize, Guided
+from taut.policy.sharing import SHARINGS
 from taut.spark.source.follower import OPTION as CONTROL
 from taut.spark.source.logs import OPTIONS
 
 NAMES = (
-    "lanes", "sharing", "chunk", "timing", "horizon", "startingOffsets", "maxOffsetsPerTrigger",
+    "lanes", "dispatch", "chunk", "timing", "horizon", "startingOffsets", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "host", "beat", "silence",
 )  # fmt: skip
 """What a source of any log takes; ``lanes`` and ``host`` have better defaults in ``taut.read``."""
@@ -36,7 +37,7 @@ class SourceOptions:
     """
 
     lanes: int = 2
-    sharing: str = "shared"
+    dispatch: str = "shared"
     chunk: int | None = None
     limits: Limits = field(default_factory=Limits)
     start: str | Mapping[str, int] = "latest"
@@ -50,9 +51,9 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if self.lanes < 1:
             raise StartError(f"lanes={self.lanes}: at least 1 is needed")
-        if self.sharing not in SHARINGS:
+        if self.dispatch not in SHARINGS:
             raise StartError(
-                f"sharing={self.sharing!r} is not known; one of: {', '.join(SHARINGS)}"
+                f"dispatch={self.dispatch!r} is not known; one of: {', '.join(SHARINGS)}"
             )
         if self.timing not in ("batch", "resident"):
             raise StartError(f"timing={self.timing!r}: must be batch or resident")
@@ -101,7 +102,7 @@ class SourceOptions:
             raise StartError(str(error)) from error
         return cls(
             lanes=_whole("lanes", options.get("lanes", "2")),
-            sharing=options.get("sharing", "shared"),
+            dispatch=options.get("dispatch", "shared"),
             chunk=None if chunk == "guided" else _whole("chunk", chunk),
             limits=limits,
             start=_start(options.get("startingoffsets", "latest")),

@@ -124,7 +124,7 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
     schema
         The columns of json, csv and parquet files: DDL such as ``"word string, n bigint"``, an
         Arrow schema, or a mapping of names to types.
-    sharing
+    dispatch
         ``"shared"`` (one queue for all lanes), ``"executor"`` (one for each executor) or
         ``"fixed"`` (ranges cut beforehand, as Spark does).
     chunk

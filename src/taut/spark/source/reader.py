@@ -230,7 +230,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches += 1
         key = f"{self._batches}"
         self._planned.append((dict(end), key))
-        sharing = SHARINGS[self._options.sharing](self._options.lanes, self._chunking)
+        sharing = SHARINGS[self._options.dispatch](self._options.lanes, self._chunking)
         return key, Batch(sharing, self._chunking, silence=self._options.silence, wait=0.0)
 
     def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
