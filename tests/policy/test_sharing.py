@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.policy.chunking import Chunking, FixedSize, Guided
+from taut.policy.dealing import DISPATCHES, Dispatch
 from taut.policy.sharing import (
-    SHARINGS,
     FixedRanges,
     Range,
     SharedByExecutor,
@@ -22,6 +22,10 @@ RANGES = st.lists(
     max_size=6, unique_by=lambda r: r.partition,
 )  # fmt: skip
 CHUNKINGS: list[Callable[[], Chunking]] = [lambda: FixedSize(7), lambda: Guided(3, 50)]
+
+
+def sharing_by(name: str, lanes: int, chunking: Chunking) -> Sharing:
+    return Dispatch(name).sharing(lanes, chunking)
 
 
 def offsets(ranges: list[Range]) -> list[tuple[str, int]]:
@@ -46,13 +50,13 @@ def take_all(sharing: Sharing, lanes: list[int]) -> dict[int, list[Range]]:
 @given(
     ranges=RANGES,
     lanes=st.integers(1, 7),
-    name=st.sampled_from(sorted(SHARINGS)),
+    name=st.sampled_from(sorted(DISPATCHES)),
     chunking=st.sampled_from(CHUNKINGS),
 )
 def test_all_is_taken_once(
     ranges: list[Range], lanes: int, name: str, chunking: Callable[[], Chunking]
 ) -> None:
-    sharing = SHARINGS[name](lanes, chunking())
+    sharing = sharing_by(name, lanes, chunking())
     sharing.add(ranges)
     for lane in range(lanes):
         sharing.join(lane, str(lane % 2))
@@ -114,11 +118,11 @@ def test_lanes_of_an_executor_share_and_others_keep_theirs() -> None:
     assert sorted(offsets(take_all(sharing, [1])[1])) == [("a", n) for n in range(200, 300)]
 
 
-@pytest.mark.parametrize("name", SHARINGS)
+@pytest.mark.parametrize("name", DISPATCHES)
 def test_short_chunks_of_a_fixed_size_are_given_out_together(name: str) -> None:
     """10 us each, 10 lanes: 4,000 claims a second are 250 chunks, more than may be at a time."""
     chunking = FixedSize(1)
-    sharing = SHARINGS[name](10, chunking)
+    sharing = sharing_by(name, 10, chunking)
     sharing.add([Range("a", 0, 100_000)])
     for lane in range(10):
         sharing.join(lane, "here")
@@ -126,7 +130,7 @@ def test_short_chunks_of_a_fixed_size_are_given_out_together(name: str) -> None:
     chunking.observe(100, 0.001)
     assert sharing.together(0) == 64
     chunking = FixedSize(1)
-    sharing = SHARINGS[name](10, chunking)
+    sharing = sharing_by(name, 10, chunking)
     sharing.add([Range("a", 0, 100)])
     for lane in range(10):
         sharing.join(lane, "here")
@@ -138,13 +142,13 @@ def test_short_chunks_of_a_fixed_size_are_given_out_together(name: str) -> None:
     assert sharing.together(0) == 1, "long ones one by one"
 
 
-@pytest.mark.parametrize("name", SHARINGS)
+@pytest.mark.parametrize("name", DISPATCHES)
 @pytest.mark.parametrize("lanes", [1, 10, 1_000])
 def test_never_more_claims_than_can_be_answered(name: str, lanes: int) -> None:
     """Lanes of 50,000 rows a second each: with many of them chunks must be larger."""
     chunking = Guided(claims_per_second=4_000.0)
     chunking.observe(5_000, 0.1)
-    sharing = SHARINGS[name](lanes, chunking)
+    sharing = sharing_by(name, lanes, chunking)
     share = 20_000
     sharing.add([Range("a", 0, share * lanes)])
     for lane in range(lanes):

@@ -1,12 +1,13 @@
 """How much of what waits the next batch takes, and from which partitions.
 
 The limits mean what they mean in Spark's Kafka source: a most, spread over the partitions in
-proportion to what waits in each; a least, below which a batch waits, but not for ever.
+proportion to what waits in each unless told otherwise (:mod:`taut.policy.backlog`); a least, below
+which a batch waits, but not for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 Offsets = Mapping[str, int]
@@ -78,7 +79,13 @@ def proportional(waiting: Mapping[str, int], most: int) -> dict[str, int]:
     return shares
 
 
-def admit(start: Offsets, latest: Offsets, limits: Limits, waited: float) -> dict[str, int]:
+Spend = Callable[[Mapping[str, int], int], dict[str, int]]
+"""How many of the offsets that wait in each partition a batch takes, when it may be so many."""
+
+
+def admit(
+    start: Offsets, latest: Offsets, limits: Limits, waited: float, spend: Spend = proportional
+) -> dict[str, int]:
     """The end of the next batch that starts at ``start``; ``start`` itself when none should.
 
     ``waited`` is the time since the last batch. Partitions that ``latest`` does not know (any
@@ -88,5 +95,5 @@ def admit(start: Offsets, latest: Offsets, limits: Limits, waited: float) -> dic
     total = sum(waiting.values())
     if total < limits.least and waited < limits.patience:
         return dict(start)
-    taken = waiting if limits.most is None else proportional(waiting, limits.most)
+    taken = waiting if limits.most is None else spend(waiting, limits.most)
     return dict(start) | {p: start.get(p, 0) + n for p, n in taken.items()}

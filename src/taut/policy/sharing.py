@@ -2,14 +2,14 @@
 
 A batch is a set of ranges of a log. A lane asks for its next chunk; the answer comes from its own
 share (fixed ranges, what Spark does), from a queue that the lanes of an executor have in common,
-or from one queue for all. Chunks have a fixed size, or a guided one: large while much is left,
-small towards the end, so that lanes finish together.
+or from one queue for all. Shares that follow how fast lanes are have a module of their own,
+:mod:`taut.policy.dealing`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,14 +47,16 @@ class Range:
 class Sharing(Protocol):
     """Which lane takes which part of what is there."""
 
+    lanes: int
+    """Lanes that there are to be."""
     lingers: bool
     """Whether a lane with nothing to take waits for the others, to take over what they lose.
 
     Only where every lane may take everything: else it could wait for a task that waits for it.
     """
 
-    def add(self, ranges: Sequence[Range]) -> None:
-        """More to take."""
+    def add(self, ranges: Sequence[Range], now: float = 0.0) -> None:
+        """More to take, from now on."""
         ...
 
     def join(self, lane: int, executor: str) -> None:
@@ -65,8 +67,24 @@ class Sharing(Protocol):
         """The lane's next chunk; None when there is none for it."""
         ...
 
+    def relieve(self, of: int) -> Range | None:
+        """A chunk out of the share of a lane that does not come to it, for another one."""
+        ...
+
     def together(self, lane: int) -> int:
         """Chunks that the lane is given at a time."""
+        ...
+
+    def finished(self, cut: Range, now: float) -> None:
+        """A chunk that was taken is done, by whomever."""
+        ...
+
+    def ended(self, lane: int) -> None:
+        """A lane will take no more."""
+        ...
+
+    def look(self, now: float, silent: Collection[int]) -> None:
+        """Time passes; these lanes have not been heard of for too long."""
         ...
 
     def may_take_over(self, lane: int, of: int) -> bool:
@@ -82,8 +100,28 @@ class Sharing(Protocol):
         """Those of them that a lane may take."""
         ...
 
+    def waiting_at(self, lane: int) -> int:
+        """Those of them that lie in a lane's own share."""
+        ...
 
-class SharedQueue:
+
+class _Indifferent:
+    """A way of sharing that does not depend on how lanes fare."""
+
+    def join(self, lane: int, executor: str) -> None:
+        """Where a lane runs does not matter."""
+
+    def finished(self, cut: Range, now: float) -> None:
+        """Nor how long it takes."""
+
+    def ended(self, lane: int) -> None:
+        """Nor when it ends."""
+
+    def look(self, now: float, silent: Collection[int]) -> None:
+        """Nor whether it is heard of."""
+
+
+class SharedQueue(_Indifferent):
     """One queue for all lanes: who is fast takes more."""
 
     lingers = True
@@ -91,14 +129,15 @@ class SharedQueue:
     def __init__(self, lanes: int, chunking: Chunking) -> None:
         self.lanes = lanes
         self._chunking = chunking
-        self._queue = _Queue()
+        self._queue = Queue()
 
-    def add(self, ranges: Sequence[Range]) -> None:
+    def add(self, ranges: Sequence[Range], now: float = 0.0) -> None:
         """More to take."""
         self._queue.extend(ranges)
 
-    def join(self, lane: int, executor: str) -> None:
-        """All lanes are alike."""
+    def relieve(self, of: int) -> Range | None:
+        """Nothing: whoever is free takes what there is."""
+        return None
 
     def take(self, lane: int) -> Range | None:
         """The front of the queue."""
@@ -121,8 +160,12 @@ class SharedQueue:
         """All of them are for everyone."""
         return self._queue.size
 
+    def waiting_at(self, lane: int) -> int:
+        """No lane has a share of its own."""
+        return 0
 
-class FixedRanges:
+
+class FixedRanges(_Indifferent):
     """Every lane has its own share from the start, as Spark's tasks do."""
 
     lingers = False
@@ -130,22 +173,24 @@ class FixedRanges:
     def __init__(self, lanes: int, chunking: Chunking) -> None:
         self.lanes = lanes
         self._chunking = chunking
-        self._queues = [_Queue() for _ in range(lanes)]
+        self._queues = [Queue() for _ in range(lanes)]
         self._first = 0
 
-    def add(self, ranges: Sequence[Range]) -> None:
+    def add(self, ranges: Sequence[Range], now: float = 0.0) -> None:
         """Shares of equal size, in the order of the ranges; what is left over goes round."""
         for turn, share in enumerate(split(ranges, self.lanes)):
             self._queues[(self._first + turn) % self.lanes].extend(share)
         self._first += sum(r.size for r in ranges)
 
-    def join(self, lane: int, executor: str) -> None:
-        """A lane's share does not depend on where it runs."""
-
     def take(self, lane: int) -> Range | None:
         """The front of its own share."""
         queue = self._queues[lane]
         return queue.cut(self._chunking.size(queue.size, 1, self.lanes))
+
+    def relieve(self, of: int) -> Range | None:
+        """The front of the other's share, by the size that is right when all take from it."""
+        queue = self._queues[of]
+        return queue.cut(self._chunking.size(queue.size, self.lanes, self.lanes))
 
     def together(self, lane: int) -> int:
         """By what is left of its share, which nobody else may take."""
@@ -162,6 +207,10 @@ class FixedRanges:
 
     def left_for(self, lane: int) -> int:
         """What is left of its own share."""
+        return self._queues[lane].size
+
+    def waiting_at(self, lane: int) -> int:
+        """The same."""
         return self._queues[lane].size
 
 
@@ -204,51 +253,50 @@ class SharedByExecutor(FixedRanges):
         return True
 
 
-SHARINGS: dict[str, Callable[[int, Chunking], Sharing]] = {
-    "fixed": FixedRanges,
-    "shared": SharedQueue,
-    "executor": SharedByExecutor,
-}
-"""The ways of sharing by name."""
-
-
 def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
     """The same offsets in ``parts`` shares, in order; the first ones may be larger by one.
 
     >>> split([Range("0", 0, 3), Range("1", 0, 2)], 2)  # doctest: +NORMALIZE_WHITESPACE
     [[Range(partition='0', start=0, end=3)], [Range(partition='1', start=0, end=2)]]
     """
-    total = sum(r.size for r in ranges)
-    shares: list[list[Range]] = [[] for _ in range(parts)]
-    rest = deque(ranges)
-    for i, share in enumerate(shares):
-        wanted = total // parts + (i < total % parts)
-        while wanted > 0:
-            first, left = rest.popleft().cut(wanted)
-            share.append(first)
-            wanted -= first.size
-            if left is not None:
-                rest.appendleft(left)
-    return shares
+    rest = Queue()
+    rest.extend(ranges)
+    total = rest.size
+    return [rest.cut_all(total // parts + (i < total % parts)) for i in range(parts)]
 
 
-class _Queue:
-    """Ranges in order, with their size at hand."""
+class Queue:
+    """Ranges in order, with their size at hand and since when each has been waiting."""
 
     def __init__(self) -> None:
-        self._ranges: deque[Range] = deque()
+        self._ranges: deque[tuple[Range, float]] = deque()
         self.size = 0
 
-    def extend(self, ranges: Sequence[Range]) -> None:
-        self._ranges.extend(ranges)
+    @property
+    def since(self) -> float:
+        """Since when the first of them has been waiting."""
+        return self._ranges[0][1]
+
+    def extend(self, ranges: Sequence[Range], since: float = 0.0) -> None:
+        """More at the end."""
+        self._ranges.extend((r, since) for r in ranges)
         self.size += sum(r.size for r in ranges)
 
     def cut(self, size: int) -> Range | None:
         """The first offsets, out of one range."""
         if not self._ranges:
             return None
-        first, left = self._ranges.popleft().cut(size)
+        whole, since = self._ranges.popleft()
+        first, left = whole.cut(size)
         if left is not None:
-            self._ranges.appendleft(left)
+            self._ranges.appendleft((left, since))
         self.size -= first.size
         return first
+
+    def cut_all(self, size: int) -> list[Range]:
+        """The first offsets, so many in all if there are, out of as many ranges as it takes."""
+        cuts: list[Range] = []
+        while size > 0 and (first := self.cut(size)) is not None:
+            cuts.append(first)
+            size -= first.size
+        return cuts

@@ -19,13 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from taut.policy.chunking import Chunking, FixedSize, Guided
-from taut.policy.sharing import SHARINGS, Range
+from taut.policy.dealing import DISPATCHES, Dispatch
+from taut.policy.sharing import Range
+from taut.policy.timeout import AdaptiveTimeout, NoReplay, Replay, Replication
 from taut.spark.source.distributor import Batch, Distributor
 from taut.spark.source.protocol import (
     Ask,
     Beat,
     Chunk,
     Emit,
+    Heard,
     LaneRefused,
     Pause,
     Reply,
@@ -52,6 +55,7 @@ class Task:
     failed: bool = False
     frozen_until: float = 0.0
     waits_for: int | None = None
+    works_on: tuple[int, int] | None = None
 
 
 class Wrong(AssertionError):
@@ -71,7 +75,9 @@ class World:
         self._attempts = itertools.count()
         self.lanes = rng.randint(1, 6)
         self.executors = rng.randint(1, 3)
-        self.sharing = rng.choice(list(SHARINGS))
+        self.sharing = rng.choice(DISPATCHES)
+        self.dispatch = Dispatch(self.sharing, period=rng.choice([0.2, 5.0]))
+        self.replay = self.any_replay()
         self.trouble = rng.choice([0.0, 0.02, 0.1])
         self.resident = rng.random() < 0.3
         self.driver = 0
@@ -83,6 +89,14 @@ class World:
         self.succeeded: dict[int, Task] = {}
         self.batches_left = rng.randint(1, 3)
         self.distributor = Distributor()
+        self.lost = 0
+
+    def any_replay(self) -> Replay:
+        share = self.rng.choice([0.2, 1.0])
+        fewest, budget = self.rng.choice([1, 10]), self.rng.choice([0.1, 1.0])
+        return self.rng.choice(
+            [NoReplay(), Replication(share), AdaptiveTimeout(0.1, fewest, budget)]
+        )
 
     # -- the world's clock -----------------------------------------------------------------
 
@@ -121,13 +135,13 @@ class World:
         self.key = f"{self.driver}-{self.batches_left}"
         fixed = FixedSize(rng.randint(1, 40), claims_per_second=rng.choice([1.0, 30.0, 4_000.0]))
         chunking: Chunking = fixed if rng.random() < 0.5 else Guided(4, 60)
-        sharing = SHARINGS[self.sharing](self.lanes, chunking)
-        self.batch = Batch(sharing, chunking, silence=SILENCE, wait=0.05)
+        sharing = self.dispatch.sharing(self.lanes, chunking)
+        self.batch = Batch(sharing, chunking, silence=SILENCE, wait=0.05, replay=self.replay)
         self.distributor.open(self.key, self.batch)
-        if self.resident and self.sharing == "shared":
+        if self.resident:
             self.arrive(list(self.ranges))
         else:
-            self.batch.add(self.ranges)
+            self.batch.add(self.ranges, self.now)
             self.batch.close()
         self.running.clear()
         self.pending.clear()
@@ -152,7 +166,7 @@ class World:
             first, left = rest.pop().cut(self.rng.randint(1, 30))
             if left is not None:
                 rest.append(left)
-            self.batch.add([first])
+            self.batch.add([first], self.now)
             self.after(self.rng.random() * 0.1, more)
 
         more()
@@ -216,6 +230,7 @@ class World:
             return
         self.driver += 1
         self.distributor = Distributor()
+        self.dispatch = Dispatch(self.sharing, period=0.2)
         self.start_batch()
 
     def verify(self) -> None:
@@ -280,13 +295,27 @@ class World:
             self.send(task, action, 0)
         elif isinstance(action, Work):
             slow = rng.choice([0.01, 0.01, 0.05, 1.0])
-            self.after(rng.expovariate(1 / slow), lambda: self.step(task, 0.1))
+            work = (action.chunk.id, next(self._order))
+            task.works_on = work
+            self.after(rng.expovariate(1 / slow), lambda: self.done(task, work))
         elif isinstance(action, Emit):
             task.emitted.append(action.chunk)
             self.after(0.0, lambda: self.step(task, 0.0))
         else:
             assert isinstance(action, Pause)
             self.after(action.seconds, lambda: self.step(task, 0.0))
+
+    def done(self, task: Task, work: tuple[int, int]) -> None:
+        """The chunk is finished, or given up because another lane has finished it."""
+        if task.works_on == work:
+            task.works_on = None
+            self.step(task, 0.1)
+
+    def hear(self, task: Task, reply: Reply) -> None:
+        """What a lane works on may have been lost to another."""
+        if isinstance(reply, Heard) and task.works_on and task.works_on[0] in reply.lost:
+            self.lost += 1
+            self.done(task, task.works_on)
 
     def send(self, task: Task, action: Ask, tries: int) -> None:
         """A request that gets no answer in time is sent again, as over a new connection."""
@@ -331,7 +360,7 @@ class World:
             self.when_awake(task, lambda: self.beat(task))
             return
         message = Beat(self.key, task.lane, task.attempt)
-        self.carry(lambda: self.deliver(task, message, lambda reply: None))
+        self.carry(lambda: self.deliver(task, message, lambda reply: self.hear(task, reply)))
         self.after(BEAT, lambda: self.beat(task))
 
     def look(self, driver: int) -> None:

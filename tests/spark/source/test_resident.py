@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 import taut
 from taut.policy.chunking import Guided
 from taut.policy.sharing import SharedQueue
+from taut.spark.source.connection import Place
 from taut.spark.source.distributor import Batch
-from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.memory import MemoryLog
 from taut.spark.source.logs.schedule import ScheduleLog

@@ -24,14 +24,17 @@ import pytest
 
 from taut.policy.chunking import FixedSize
 from taut.policy.sharing import Range, SharedQueue
+from taut.spark.source import connection as connection_module
 from taut.spark.source import lane as lane_module
+from taut.spark.source.connection import Place
 from taut.spark.source.distributor import Batch
 from taut.spark.source.frames import VERSION, Client, Hello, encode
-from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions
-from taut.spark.source.protocol import Answer, Join, Joined, Refused, Reply, Report
+from taut.spark.source.protocol import Answer, Heard, Join, Joined, Refused, Reply, Report
+from taut.spark.source.pulse import Pulse
 from taut.spark.source.reader import TautReader
 from taut.spark.source.server import Server
 
@@ -174,7 +177,7 @@ def test_a_connection_that_is_cut_again_and_again(server: Server) -> None:
 def test_without_a_server_the_error_says_what_to_look_at(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "_TRIES", 2)
+    monkeypatch.setattr(connection_module, "_TRIES", 2)
     place = plan(server)
     server.close()
     with pytest.raises(
@@ -185,7 +188,8 @@ def test_without_a_server_the_error_says_what_to_look_at(
 
 FROZEN = """
 import sys
-from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.connection import Place
+from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
 
@@ -349,7 +353,7 @@ def test_a_lane_says_that_it_lives_though_it_was_refused_before_it_had_joined(
         return replies[-1]
 
     server.distributor.answer = noting  # type: ignore[method-assign]
-    with lane_module._beating(place, 0, 0):
+    with Pulse(place, 0, 0):
         eventually(lambda: any(isinstance(reply, Refused) for reply in replies))
         plan(server, key="2")
         client = Client(place.address, place.token)
@@ -357,7 +361,7 @@ def test_a_lane_says_that_it_lives_though_it_was_refused_before_it_had_joined(
         client.close()
         beats = len(replies)
         eventually(lambda: len(replies) >= beats + 2)
-        assert isinstance(replies[-1], Joined)
+        assert isinstance(replies[-1], Heard)
 
 
 def test_batches_that_are_committed_leave_nothing_in_the_reader() -> None:

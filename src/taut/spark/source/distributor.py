@@ -8,21 +8,26 @@ Spark's lanes, a simulated network in the tests. What holds for every batch:
 - a newer attempt of a lane emits again exactly what belongs to the lane (D2); older ones are
   refused;
 - what a lane that fell silent had open is handed out again (D4);
+- a chunk that is past its timeout is issued once more, to a lane that has nothing else to do, on
+  another executor if one is idle there; rows that still wait for its lane go to others outright;
 - everything is kept until the batch is committed, then forgotten.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from taut.policy.chunking import Chunking
 from taut.policy.sharing import Range, Sharing
+from taut.policy.timeout import NoReplay, Replay
 from taut.spark.source.protocol import (
     Answer,
     Beat,
     Chunk,
+    Heard,
     Join,
     Joined,
     Refused,
@@ -32,6 +37,8 @@ from taut.spark.source.protocol import (
 )
 
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
+_PATIENCE = 1.0
+"""Seconds after which a lane near the holder takes an overdue chunk though a far one is idle."""
 _ANSWERS_KEPT = 2
 """Last answers of a lane, for a report that comes again; a lane has one open at a time."""
 
@@ -41,6 +48,7 @@ class _Lane:
     attempt: int
     executor: str
     seen: float
+    idle: bool = False
     finished: list[int] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -52,16 +60,35 @@ class _Work:
     chunk: Chunk
     owner: int | None = None
     holders: frozenset[tuple[int, int]] = _NOBODY
+    issued: float = 0.0
+    twice: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.chunk.end - self.chunk.start
 
 
 class Batch:
     """One batch: what is to take, who has what, and who has finished what."""
 
     def __init__(
-        self, sharing: Sharing, chunking: Chunking, *, silence: float, wait: float
+        self,
+        sharing: Sharing,
+        chunking: Chunking,
+        *,
+        silence: float,
+        wait: float,
+        replay: Replay | None = None,
     ) -> None:
         self._sharing = sharing
         self._chunking = chunking
+        self._replay = NoReplay() if replay is None else replay
+        self._replays = not isinstance(self._replay, NoReplay)
+        self._due: list[tuple[float, int]] = []
+        self._overdue: deque[int] = deque()
+        self._late: set[int] = set()  # lanes whose chunk is overdue
+        self._silent: set[int] = set()
+        self._losers: list[int] = []
         self._silence = silence
         self._wait = wait
         self._lanes: dict[int, _Lane] = {}
@@ -72,11 +99,13 @@ class Batch:
         self._failed: str | None = None
         self.joined: float | None = None
         """When the first lane joined."""
+        self.issued = self.replayed = 0
+        """Offsets handed out, and those of them that were handed out once more: what it costs."""
 
-    def add(self, ranges: Sequence[Range]) -> None:
+    def add(self, ranges: Sequence[Range], now: float = 0.0) -> None:
         """More rows to take."""
         assert not self._closed, "a batch takes no rows after it was closed"
-        self._sharing.add(ranges)
+        self._sharing.add(ranges, now)
 
     def close(self) -> None:
         """All rows of the batch are there."""
@@ -104,7 +133,9 @@ class Batch:
         lane = self._lanes.get(message.lane)
         if lane is not None and message.attempt < lane.attempt:
             return Refused(f"attempt {lane.attempt} of lane {message.lane} runs")
-        self._sharing.join(message.lane, message.executor)
+        if lane is None or message.attempt > lane.attempt:
+            # not when it comes twice: the lane may have ended meanwhile
+            self._sharing.join(message.lane, message.executor)
         if lane is None:
             self._lanes[message.lane] = _Lane(message.attempt, message.executor, now)
             return Joined([])
@@ -126,9 +157,11 @@ class Batch:
             return kept
         if message.asked < lane.asked:
             return Refused(f"report {message.asked} of lane {message.lane} was answered long ago")
-        emit = self._finish(message, lane)
-        chunks = self._take(message.lane, lane)
+        emit = self._finish(message, lane, now)
+        chunks = self._take(message.lane, lane, now)
         wait = None if chunks or self._may_end(message.lane) else self._wait
+        if not chunks and wait is None:
+            self._sharing.ended(message.lane)
         answer = Answer(emit, chunks, wait)
         lane.answers[message.asked] = answer
         lane.answers.pop(message.asked - _ANSWERS_KEPT, None)
@@ -136,21 +169,68 @@ class Batch:
         return answer
 
     def beat(self, message: Beat, now: float) -> Reply:
-        """A lane lives."""
+        """A lane lives; it hears which of the chunks it works on are not worth it any more."""
         lane = self._current(message, now)
-        return lane if isinstance(lane, Refused) else Joined([])
+        return lane if isinstance(lane, Refused) else Heard(tuple(self._lost(lane)))
+
+    def news(self, message: Beat) -> bool:
+        """Whether a lane would hear something new, or must hear that it is refused."""
+        lane = self._lanes.get(message.lane)
+        if not self._replays or lane is None or lane.attempt != message.attempt:
+            return True
+        return bool({*self._lost(lane)} - {*message.known})
+
+    @property
+    def losers(self) -> list[int]:
+        """Lanes that work on what another has finished, each told once."""
+        told, self._losers = self._losers, []
+        return told
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a lane's pulse may be kept waiting for news."""
+        return self._silence / 4.0
 
     def look(self, now: float) -> None:
         """Hand out again what lanes hold that have been silent for too long."""
-        for number, lane in self._lanes.items():
-            if lane.open and now - lane.seen > self._silence:
-                self._give_back(number, lane)
+        silent = [n for n, lane in self._lanes.items() if now - lane.seen > self._silence]
+        for number in silent:
+            self._give_back(number, self._lanes[number])
+        self._silent = set(silent)
+        self._sharing.look(now, silent)
 
-    def waits(self, number: int) -> bool:
+    @property
+    def alarm(self) -> float | None:
+        """When the next chunk is overdue, unless it is finished by then."""
+        return self._due[0][0] if self._due else None
+
+    def ring(self, now: float) -> int:
+        """How many chunks are overdue since the last time."""
+        overdue = len(self._overdue)
+        while self._due and self._due[0][0] <= now:
+            _, id_ = heapq.heappop(self._due)
+            work = self._chunks[id_]
+            if work.owner is None and not work.twice:
+                work.twice = True
+                self._overdue.append(id_)
+                if not self._replay.eager:
+                    self._late |= {number for number, _ in work.holders}
+        return len(self._overdue) - overdue
+
+    def waits(self, number: int, now: float) -> bool:
         """Whether a lane that asks now would only be told to ask again."""
-        if self._failed is not None or self._sharing.left_for(number) or self._may_end(number):
+        lane = self._lanes.get(number)
+        if self._failed is not None or lane is None:
             return False
-        return not any(self._sharing.may_take_over(number, of) for _, of in self._again)
+        self.ring(now)
+        lane.idle = not (
+            self._sharing.left_for(number)
+            or self._may_end(number)
+            or any(self._may_take_over(number, of) for _, of in self._again)
+            or self._second(number, lane, now) is not None
+            or self._relieved(number) is not None
+        )
+        return lane.idle
 
     def belongs(self) -> dict[int, list[Chunk]]:
         """The finished chunks by lane."""
@@ -179,10 +259,16 @@ class Batch:
                 f"attempt {message.attempt} of lane {message.lane} is not the current one"
             )
         lane.seen = now
+        self._silent.discard(message.lane)
         return lane
 
-    def _finish(self, message: Report, lane: _Lane) -> tuple[int, ...]:
+    def _lost(self, lane: _Lane) -> Iterator[int]:
+        """The chunks that a lane works on and another one has finished."""
+        return (id_ for id_ in lane.open if self._chunks[id_].owner is not None)
+
+    def _finish(self, message: Report, lane: _Lane, now: float) -> tuple[int, ...]:
         """The finished chunks that count: the first lane to finish one owns it."""
+        self._late.discard(message.lane)
         owned: list[int] = []
         size = 0
         for id_ in message.done:
@@ -190,42 +276,68 @@ class Batch:
             work = self._chunks.get(id_)
             if work is None:
                 continue
-            size += work.chunk.end - work.chunk.start
+            size += work.size
             if (message.lane, message.attempt) in work.holders:
                 work.owner = message.lane
+                if len(work.holders) > 1:
+                    self._losers += [n for n, _ in work.holders if n != message.lane]
                 work.holders = _NOBODY  # who finishes it too is told to discard
                 owned.append(id_)
+                self._replay.observe(work.size, now - work.issued, now)
+                chunk = work.chunk
+                self._sharing.finished(Range(chunk.partition, chunk.start, chunk.end), now)
         lane.finished += owned
         self._unfinished -= len(owned)
         if owned:
             self._chunking.observe(size, message.seconds)
         return tuple(owned)
 
-    def _take(self, number: int, lane: _Lane) -> tuple[Chunk, ...]:
+    def _take(self, number: int, lane: _Lane, now: float) -> tuple[Chunk, ...]:
         """The lane's next chunks: one, or as many as are too short to ask for one by one."""
-        first = self._next(number, lane)
+        lane.idle = False
+        self.ring(now)
+        first = self._next(number, lane, now)
         if first is None:
             return ()
         chunks = [first]
         for _ in range(self._sharing.together(number) - 1):
-            more = self._next(number, lane)
+            more = self._next(number, lane, now)
             if more is None:
                 break
             chunks.append(more)
         return tuple(chunks)
 
-    def _next(self, number: int, lane: _Lane) -> Chunk | None:
+    def _next(self, number: int, lane: _Lane, now: float) -> Chunk | None:
+        """What others have lost, the lane's own, then what others are too long about."""
         found = self._left_over(number)
+        if found is None and self._replay.eager:
+            found = self._again_by(number, lane, now)
         if found is None:
-            cut = self._sharing.take(number)
-            if cut is None:
-                return None
-            found = _Work(Chunk(len(self._chunks), cut.partition, cut.start, cut.end))
-            self._chunks[found.chunk.id] = found
-            self._unfinished += 1
+            found = self._fresh(self._sharing.take(number))
+        if found is None:
+            found = self._again_by(number, lane, now)
+        if found is None and (late := self._relieved(number)) is not None:
+            found = self._fresh(self._sharing.relieve(late))
+        if found is None:
+            return None
+        if not found.holders:
+            found.issued = now
+            due = None if found.twice else self._replay.due(found.size, now)
+            if due is not None:
+                heapq.heappush(self._due, (due, found.chunk.id))
         found.holders |= {(number, lane.attempt)}
         lane.open.add(found.chunk.id)
+        self.issued += found.size
         return found.chunk
+
+    def _fresh(self, cut: Range | None) -> _Work | None:
+        """A chunk of rows that nobody has had."""
+        if cut is None:
+            return None
+        work = _Work(Chunk(len(self._chunks), cut.partition, cut.start, cut.end))
+        self._chunks[work.chunk.id] = work
+        self._unfinished += 1
+        return work
 
     def _left_over(self, number: int) -> _Work | None:
         """A chunk that another attempt or lane has left open, if this lane may take it."""
@@ -234,17 +346,61 @@ class Batch:
             work = self._chunks[id_]
             if work.owner is not None:
                 continue
-            if self._sharing.may_take_over(number, of):
+            if self._may_take_over(number, of):
                 return work
             self._again.append((id_, of))
         return None
 
+    def _again_by(self, number: int, lane: _Lane, now: float) -> _Work | None:
+        """An overdue chunk, issued once more to this lane."""
+        id_ = self._second(number, lane, now)
+        if id_ is None:
+            return None
+        self._overdue.remove(id_)
+        work = self._chunks[id_]
+        self.replayed += work.size
+        return work
+
+    def _second(self, number: int, lane: _Lane, now: float) -> int | None:
+        """The overdue chunk that this lane should take, if there is one."""
+        while self._overdue and self._chunks[self._overdue[0]].owner is not None:
+            self._overdue.popleft()
+        for id_ in self._overdue:
+            work = self._chunks[id_]
+            holders = {n for n, _ in work.holders}
+            free = work.owner is None and holders and number not in holders
+            if free and self._better(holders, lane, now - work.issued):
+                return id_
+        return None
+
+    def _better(self, holders: set[int], lane: _Lane, age: float) -> bool:
+        """Whether no idle lane is further from who holds a chunk than this one is."""
+        held_at = {self._lanes[n].executor for n in holders}
+        if lane.executor not in held_at or age > _PATIENCE:
+            return True
+        return not any(o.idle and o.executor not in held_at for o in self._lanes.values())
+
+    def _relieved(self, number: int) -> int | None:
+        """A lane that is late and has rows waiting, if this one is to help."""
+        if not self._replays:
+            return None
+        late = [n for n in self._late | self._silent if n != number and self._sharing.waiting_at(n)]
+        return max(late, key=self._sharing.waiting_at, default=None)
+
+    def _may_take_over(self, number: int, of: int) -> bool:
+        return self._helps or self._sharing.may_take_over(number, of)
+
+    @property
+    def _helps(self) -> bool:
+        """Whether lanes stay until all is done: not before all have their places."""
+        return self._replays and len(self._lanes) == self._sharing.lanes
+
     def _may_end(self, number: int) -> bool:
         if not self._closed:
             return False
-        if not self._sharing.lingers:
-            return all(of != number for _, of in self._again)
-        return self.over
+        if self._helps or self._sharing.lingers:
+            return self.over
+        return all(of != number for _, of in self._again)
 
     def _give_back(self, number: int, lane: _Lane) -> None:
         for id_ in sorted(lane.open):
@@ -296,3 +452,12 @@ class Distributor:
         """Look after lanes that have fallen silent."""
         for batch in self._batches.values():
             batch.look(now)
+
+    @property
+    def alarm(self) -> float | None:
+        """When the next chunk is overdue, unless it is finished by then."""
+        return min((b.alarm for b in self._batches.values() if b.alarm is not None), default=None)
+
+    def ring(self, now: float) -> int:
+        """How many chunks are overdue since the last time."""
+        return sum(batch.ring(now) for batch in self._batches.values())

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from taut.spark.source.frames import Client
+from taut.spark.source.connection import Connection, Place
 from taut.spark.source.protocol import (
     Answer,
     Ask,
-    Beat,
     Chunk,
     Emit,
     LaneRefused,
     Pause,
     Reply,
-    Request,
     Work,
     lane,
 )
+from taut.spark.source.pulse import Pulse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,59 +30,12 @@ if TYPE_CHECKING:
     from taut.spark.source.logs.lenient import Lenient
     from taut.spark.source.operators import Chain
 
-_TRIES = 6
 _ROWS_AT_ONCE = 10_000
 """Rows that are handed to Spark together."""
 _BATCHES_AT_ONCE = 1_000
 """Chunks whose rows are: many kept objects make the garbage collector slow."""
 _BYTES_AT_ONCE = 32 * 2**20
 """Bytes that they may have: rows can be large, and Arrow's arrays hold 2 GiB of text at most."""
-_REPLY = msgspec.msgpack.Decoder(Reply)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a batch is dealt out, and how often a lane must be heard there."""
-
-    address: tuple[str, int]
-    token: str
-    batch: str
-    beat: float = 1.0
-
-
-class Connection:
-    """Asks the distributor; opens a new connection and asks again when one breaks."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._client: Client | None = None
-
-    def ask(self, message: Request) -> Reply:
-        """The reply to a message; a message may reach the distributor more than once."""
-        tries = _TRIES
-        for tried in range(tries):
-            try:
-                if self._client is None:
-                    self._client = Client(self._place.address, self._place.token)
-                reply: Reply = self._client.ask(message, _REPLY.decode)
-            except OSError as error:
-                self.close()
-                if tried == tries - 1:
-                    host, port = self._place.address
-                    raise ConnectionError(
-                        f"the distributor at {host}:{port} does not answer: {error}; its query has "
-                        "ended, or executors cannot reach the driver's machine (option host)"
-                    ) from error
-                time.sleep(0.05 * 2**tried)
-            else:
-                return reply
-        raise AssertionError("the last try returns or raises")
-
-    def close(self) -> None:
-        """Close it; again is harmless."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
 
 
 def executor_name() -> str:
@@ -109,7 +57,7 @@ def run_lane(
     held: dict[int, pa.RecordBatch] = {}  # rows of chunks that may count
     heap = _Heap(rows_at_once)
     given: Reply | float | None = None
-    with _beating(place, number, attempt):
+    with Pulse(place, number, attempt) as pulse:
         try:
             while True:
                 try:
@@ -123,7 +71,9 @@ def run_lane(
                         _drop_lost(held, given)
                     case Work(chunk):
                         begun = time.perf_counter()
-                        held[chunk.id] = work(chunk, log, chain)
+                        rows = pulse.work(chunk.id, partial(work, chunk, log, chain))
+                        if rows is not None:
+                            held[chunk.id] = rows
                         given = time.perf_counter() - begun
                     case Emit(chunk):
                         rows = held.pop(chunk.id)
@@ -184,25 +134,3 @@ class _Heap:
 def work(chunk: Chunk, log: Log | Lenient, chain: Chain) -> pa.RecordBatch:
     """The rows of a chunk after all operators."""
     return chain.run(log.read(chunk.partition, chunk.start, chunk.end))
-
-
-@contextlib.contextmanager
-def _beating(place: Place, number: int, attempt: int) -> Iterator[None]:
-    """Tell the distributor all the while that the lane lives, however long a chunk takes."""
-    over = threading.Event()
-
-    def beat() -> None:
-        connection = Connection(place)
-        while not over.wait(place.beat):
-            # refused (it may come before the lane has joined) or not heard: the lane itself will
-            # learn of it when it asks, and until then says that it lives
-            with contextlib.suppress(OSError):
-                connection.ask(Beat(place.batch, number, attempt))
-        connection.close()
-
-    thread = threading.Thread(target=beat, name=f"taut-beat-{number}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()

@@ -14,7 +14,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable
 from itertools import islice
 from typing import Any
 
@@ -67,7 +68,8 @@ class Listener:
         self._hello = msgspec.msgpack.Decoder(Hello)
         self._request = msgspec.msgpack.Decoder(requests)
         self._told: set[str] = set()
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = defaultdict(dict)
+        self._alarm: asyncio.TimerHandle | None = None
         self._stopping = False
         self._peers: set[_Peer] = set()
         self._repeating: list[asyncio.Task[None]] = []
@@ -85,30 +87,42 @@ class Listener:
         """Call ``do`` again and again, in the event loop."""
         asyncio.run_coroutine_threadsafe(self._again(seconds, do), self._loop).result(timeout=30)
 
-    def ring(self, most: int | None = None) -> None:
-        """There is news for those who wait, or for so many of them; from any thread."""
-        with contextlib.suppress(RuntimeError):  # closed: nobody waits
-            self._loop.call_soon_threadsafe(self._ring, most)
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        """Call ``do`` at a time of ``time.monotonic``, in the event loop, from which it is called.
 
-    async def news(self, timeout: float) -> None:
-        """Wait for :meth:`ring`, so long at most.
+        There is one such call to come: another time takes the place of a later one.
+        """
+        if self._alarm is None or self._alarm.cancelled() or when < self._alarm.when():
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._loop.call_at(when, self._at, do)
+
+    def ring(self, most: int | None = None, of: Hashable = None) -> None:
+        """There is news of a thing for those who wait, or for so many of them; from any thread."""
+        with contextlib.suppress(RuntimeError):  # closed: nobody waits
+            self._loop.call_soon_threadsafe(self._ring, most, of)
+
+    async def news(self, timeout: float, of: Hashable = None) -> None:
+        """Wait for :meth:`ring` of the same thing, so long at most.
 
         Whoever changes something and then rings is heard by all that looked before the change:
         between their look and this call nothing else runs in the loop.
         """
         change = self._loop.create_future()
         late = self._loop.call_later(max(0.0, timeout), _wake, change)
-        self._waiting[change] = None
+        self._waiting[of][change] = None
         try:
             await change
         finally:
             late.cancel()
-            self._waiting.pop(change, None)
+            self._waiting[of].pop(change, None)
+            if of is not None and not self._waiting[of]:
+                del self._waiting[of]
 
     @property
     def waiting(self) -> int:
-        """How many wait for news."""
-        return len(self._waiting)
+        """How many wait for news of nothing in particular."""
+        return len(self._waiting[None])
 
     def close(self) -> None:
         """Listen no longer and cut all connections; again is harmless."""
@@ -167,10 +181,15 @@ class Listener:
 
         self._repeating.append(asyncio.create_task(repeat()))
 
-    def _ring(self, most: int | None) -> None:
+    def _at(self, do: Callable[[], None]) -> None:
+        self._alarm = None
+        do()
+
+    def _ring(self, most: int | None, of: Hashable) -> None:
+        waiting = self._waiting.get(of, {})
         # those that have waited longest first; they are gone from here before they look
-        for change in [*islice(self._waiting, most)]:
-            del self._waiting[change]
+        for change in [*islice(waiting, most)]:
+            del waiting[change]
             _wake(change)
 
     def _cut(self, kind: str, what: object) -> None:

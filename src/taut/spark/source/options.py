@@ -6,23 +6,36 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from taut.duration import seconds
 from taut.errors import StartError
-from taut.policy.admission import Limits
+from taut.policy.admission import Limits, Spend
+from taut.policy.backlog import ADMISSIONS, EGRESSES
 from taut.policy.chunking import Chunking, FixedSize, Guided
-from taut.policy.sharing import SHARINGS
+from taut.policy.dealing import DISPATCHES, Dispatch
+from taut.policy.timeout import REPLAYS, AdaptiveTimeout, Replay
 from taut.spark.source.follower import OPTION as CONTROL
 from taut.spark.source.logs import OPTIONS
 
+if TYPE_CHECKING:
+    from taut.spark.source.operators import Chain
+
 NAMES = (
-    "lanes", "dispatch", "chunk", "timing", "horizon", "startingOffsets", "maxOffsetsPerTrigger",
+    "lanes", "dispatch", "balanceEvery", "replay", "replayBudget", "admission", "egress",
+    "egressEvery", "chunk", "timing", "horizon", "startingOffsets", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "host", "beat", "silence",
 )  # fmt: skip
 """What a source of any log takes; ``lanes`` and ``host`` have better defaults in ``taut.read``."""
 _CARRIED = ("log", "operators", "arrowschema", CONTROL)
 """What ``taut.read`` adds itself."""
-_BATCH_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "admission")
+_ONLY_WITH = {
+    "balanceEvery": ("dispatch", ("balance", "two-choices")),
+    "replayBudget": ("replay", ("adaptive",)),
+    "egressEvery": ("egress", ("largest-backlog", "round-robin")),
+}
+"""Options that say how another one does what it does."""
 _RESIDENT_ONLY = ("horizon",)
 _STARTS = ("earliest", "latest")
 _RESIDENT_CHUNK = 0.01
@@ -38,6 +51,12 @@ class SourceOptions:
 
     lanes: int = 2
     dispatch: str = "shared"
+    balance_every: float = 5.0
+    replay: str = "none"
+    replay_budget: float = 0.03
+    admission: str = "proportional"
+    egress: str = "all"
+    egress_every: float = 0.05
     chunk: int | None = None
     limits: Limits = field(default_factory=Limits)
     start: str | Mapping[str, int] = "latest"
@@ -51,10 +70,17 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if self.lanes < 1:
             raise StartError(f"lanes={self.lanes}: at least 1 is needed")
-        if self.dispatch not in SHARINGS:
-            raise StartError(
-                f"dispatch={self.dispatch!r} is not known; one of: {', '.join(SHARINGS)}"
-            )
+        for name, known in (
+            ("dispatch", DISPATCHES),
+            ("replay", REPLAYS),
+            ("admission", ADMISSIONS),
+            ("egress", EGRESSES),
+        ):
+            if getattr(self, name) not in known:
+                raise StartError(
+                    f"{name}={getattr(self, name)!r} is not known; one of: {', '.join(known)}"
+                )
+        self._refuse_contradictions()
         if self.timing not in ("batch", "resident"):
             raise StartError(f"timing={self.timing!r}: must be batch or resident")
         if self.horizon is not None and not self.horizon >= 1.0:
@@ -68,6 +94,52 @@ class SourceOptions:
                 f"beat={self.beat} s, silence={self.silence} s: a lane must be able to "
                 "miss a beat, so 0 < beat < silence"
             )
+
+    def _refuse_contradictions(self) -> None:
+        if self.dispatch == "two-choices" and self.timing == "batch":
+            raise StartError(
+                "dispatch='two-choices' needs timing='resident': it chooses for each row as it "
+                "arrives, and those of a batch are all there; for batches take 'balance'"
+            )
+        for name in ("dispatch", "replay"):
+            given = getattr(self, name)
+            if self.lanes == 1 and given not in ("fixed", "shared", "executor", "none"):
+                raise StartError(
+                    f"{name}={given!r} needs another lane to give rows to: lanes=1 has none"
+                )
+        for name, given in (
+            ("balanceEvery", self.balance_every),
+            ("egressEvery", self.egress_every),
+        ):
+            if not 0.001 <= given <= 3_600.0:
+                raise StartError(f"{name}={given} s: 1 ms to 1 h is needed")
+        if not 0.0 < self.replay_budget <= 1.0:
+            raise StartError(
+                f"replayBudget={self.replay_budget}: the share of the rows that may be worked on "
+                "twice is needed, above 0 and at most 1, such as 0.03"
+            )
+
+    def refuse_sinkless(self, chain: Chain) -> None:
+        """Refuse an egress where there is nothing that lanes send."""
+        if self.egress != "all" and chain.sink is None:
+            raise StartError(
+                f"egress={self.egress!r} decides which lane's sink may write: give the stream one "
+                "with .to(sink), or leave egress out"
+            )
+
+    def dispatching(self) -> Dispatch:
+        """Who takes which rows."""
+        return Dispatch(self.dispatch, self.balance_every)
+
+    def replaying(self) -> Replay:
+        """Which chunks are issued twice."""
+        if self.replay == "adaptive":
+            return AdaptiveTimeout(budget=self.replay_budget)
+        return REPLAYS[self.replay]()
+
+    def admitting(self) -> Spend:
+        """Which partitions a batch takes its rows from, when it may not take all."""
+        return ADMISSIONS[self.admission]()
 
     def chunking(self, stride: int = 1) -> Chunking:
         """How large chunks are, where a row takes ``stride`` offsets.
@@ -103,6 +175,12 @@ class SourceOptions:
         return cls(
             lanes=_whole("lanes", options.get("lanes", "2")),
             dispatch=options.get("dispatch", "shared"),
+            balance_every=_seconds(options.get("balanceevery", "5 s")),
+            replay=options.get("replay", "none"),
+            replay_budget=_share("replayBudget", options.get("replaybudget", "0.03")),
+            admission=options.get("admission", "proportional"),
+            egress=options.get("egress", "all"),
+            egress_every=_seconds(options.get("egressevery", "50 ms")),
             chunk=None if chunk == "guided" else _whole("chunk", chunk),
             limits=limits,
             start=_start(options.get("startingoffsets", "latest")),
@@ -146,6 +224,12 @@ def _refuse_idle(options: Mapping[str, str]) -> None:
             raise StartError(
                 f"option {name}={options[name.lower()]!r} needs timing={needs!r}: {why}"
             )
+    for name, (other, values) in _ONLY_WITH.items():
+        if name.lower() in options and options.get(other) not in values:
+            raise StartError(
+                f"option {name}={options[name.lower()]!r} needs {other}="
+                f"{' or '.join(repr(value) for value in values)}: nothing else has use for it"
+            )
 
 
 def _seconds(given: str) -> float:
@@ -158,6 +242,13 @@ def _whole(name: str, given: str) -> int:
         return int(given)
     except ValueError:
         raise StartError(f"option {name}={given!r}: a whole number is needed") from None
+
+
+def _share(name: str, given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise StartError(f"option {name}={given!r}: a share such as 0.03 is needed") from None
 
 
 def _truth(name: str, given: str) -> bool:

@@ -46,11 +46,15 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A lane lives, though it has nothing to say."""
+    """A lane lives, though it has nothing to say; it may be answered when there is news for it.
+
+    ``known`` are the chunks of which it has heard that another lane has finished them.
+    """
 
     batch: str
     lane: int
     attempt: int
+    known: tuple[int, ...] = ()
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -70,6 +74,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
     wait: float | None = None
 
 
+class Heard(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It is known that the lane lives; these chunks of its own another lane has finished."""
+
+    lost: tuple[int, ...] = ()
+
+
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """No: the batch is over, or a newer attempt of the lane runs. The lane must end."""
 
@@ -77,7 +87,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 Request = Join | Report | Beat
-Reply = Joined | Answer | Refused
+Reply = Joined | Answer | Heard | Refused
 
 
 @dataclass(frozen=True, slots=True)

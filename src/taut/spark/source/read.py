@@ -98,6 +98,7 @@ class Read:
     def load(self) -> DataFrame:
         """The stream as a DataFrame."""
         options = {**self.options, OPTION: self.control.option}
+        SourceOptions.parse(self.options).refuse_sinkless(self.chain)
         if self.chain:
             try:
                 self.chain.schema(open_log(self.options).schema())

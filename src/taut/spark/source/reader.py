@@ -24,11 +24,12 @@ from pyspark.sql.streaming.datasource import (
 
 from taut.errors import DataLost, StartError
 from taut.policy.admission import Limits, admit
-from taut.policy.sharing import SHARINGS, Range
+from taut.policy.sharing import Range
+from taut.spark.source.connection import Place
 from taut.spark.source.control import FORMAT
 from taut.spark.source.distributor import Batch
 from taut.spark.source.follower import Follower, Wheel
-from taut.spark.source.lane import Place, run_lane
+from taut.spark.source.lane import run_lane
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import Log, refuse_untimed
 from taut.spark.source.logs.lenient import Lenient
@@ -77,6 +78,7 @@ class TautSource(DataSource):
             )
         options = _lower(self.options)
         how = SourceOptions.parse(options)
+        how.refuse_sinkless(_chain(options))
         reader = ResidentReader if how.timing == "resident" else TautReader
         return reader(open_log(options), _chain(options), how, Wheel.of(options))
 
@@ -99,6 +101,9 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._chain = chain
         self._options = options
         self._chunking = options.chunking(source.stride)
+        self._dispatch = options.dispatching()
+        self._replay = options.replaying()
+        self._spend = options.admitting()
         self._wheel = wheel
         self._follower: Follower | None = None
         self._idle = False
@@ -112,7 +117,9 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_server": None, "_planned": [], "_follower": None, "_wheel": None}
+        # what lanes have no use for
+        gone = ("_server", "_follower", "_wheel", "_dispatch", "_replay", "_spend")
+        return self.__dict__ | dict.fromkeys(gone) | {"_planned": []}
 
     # -- in the source process ---------------------------------------------------------------
 
@@ -137,7 +144,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._refuse_shorter(start, latest, now)
             # the first batch waits for no more rows, as in Spark's Kafka source
             waited = math.inf if self._last_batch is None else now - self._last_batch
-            end = admit(start, latest, self._limits(), waited)
+            end = admit(start, latest, self._limits(), waited, self._spend)
             self._last_batch = now if self._last_batch is None else self._last_batch
             self._idle = end == start
             if not self._idle or self._bound is not None or not patience:
@@ -160,7 +167,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ranges:
             return []
         key, batch = self._open(end)
-        batch.add(ranges)
+        self._serving().add(batch, ranges)
         batch.close()
         return self._lanes(key, batch)
 
@@ -230,14 +237,17 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches += 1
         key = f"{self._batches}"
         self._planned.append((dict(end), key))
-        sharing = SHARINGS[self._options.dispatch](self._options.lanes, self._chunking)
-        return key, Batch(sharing, self._chunking, silence=self._options.silence, wait=0.0)
+        sharing = self._dispatch.sharing(self._options.lanes, self._chunking)
+        return key, Batch(
+            sharing, self._chunking, silence=self._options.silence, wait=0.0, replay=self._replay
+        )
 
     def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
         """Let lanes ask for the batch."""
         server = self._serving()
         server.do(lambda distributor: distributor.open(key, batch))
-        place = Place(server.address, server.token, key, self._options.beat)
+        replays = self._options.replay != "none"
+        place = Place(server.address, server.token, key, self._options.beat, replays)
         return [Lane(number, place) for number in range(self._options.lanes)]
 
     def _resolve(self, start: str | Mapping[str, int]) -> Mapping[str, int]:

@@ -145,10 +145,7 @@ class Feeder:
         ]
         if ranges:
             self._known |= {r.partition: r.end for r in ranges}
-            self._server.do(lambda _: self._batch.add(ranges))
-            # no more lanes than there are rows, where any lane will do
-            rows = sum(r.size for r in ranges)
-            self._server.wake(rows if self._batch.for_everyone else None)
+            self._server.add(self._batch, ranges)
 
 
 class Pauses:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from taut.spark.source.distributor import Distributor
+from taut.policy.sharing import Range
+from taut.spark.source.distributor import Batch, Distributor
 from taut.spark.source.listener import Listener
-from taut.spark.source.protocol import Reply, Report, Request
+from taut.spark.source.protocol import Beat, Heard, Reply, Report, Request
 
 _LOOK_EVERY = 0.25
 _LONGEST_WAIT = 0.5
@@ -67,14 +68,36 @@ class Server:
         """Stop listening and cut all lanes off."""
         self._listener.close()
 
+    def add(self, batch: Batch, ranges: Sequence[Range]) -> None:
+        """More rows for a batch, and lanes that wait for them."""
+        with self._lock:
+            batch.add(ranges, self._clock())
+        # no more lanes than there are rows, where any lane will do
+        self.wake(sum(r.size for r in ranges) if batch.for_everyone else None)
+
     def _look(self) -> None:
         with self._lock:
             self.distributor.look(self._clock())
         self.wake()
 
+    def _ring(self) -> None:
+        """A chunk may be overdue: those that wait can take it."""
+        with self._lock:
+            overdue = self.distributor.ring(self._clock())
+            alarm = self.distributor.alarm
+        if overdue:
+            self.wake()
+        self._set(alarm)
+
+    def _set(self, alarm: float | None) -> None:
+        if alarm is not None:
+            self._listener.at(time.monotonic() + alarm - self._clock(), self._ring)
+
     def _answer(self, request: Request) -> Reply | Coroutine[None, None, Reply]:
         if isinstance(request, Report) and not request.done and self._waits(request):
             return self._later(request)
+        if isinstance(request, Beat) and not self._news(request):
+            return self._hear(request)
         return self._now(request)
 
     def _now(self, request: Request) -> Reply:
@@ -82,8 +105,13 @@ class Server:
             reply = self.distributor.answer(request, self._clock())
             batch = self.distributor.get(request.batch)
             over = batch is not None and batch.over
+            alarm = None if batch is None else batch.alarm
+            losers = [] if batch is None else batch.losers
+        for lane in losers:
+            self._listener.ring(of=(request.batch, lane))
         if over and isinstance(request, Report) and request.done:
             self.wake()  # those that stayed to take over what others might lose
+        self._set(alarm)
         return reply
 
     async def _later(self, request: Report) -> Reply:
@@ -93,7 +121,23 @@ class Server:
             await self._listener.news(left)
         return self._now(request)
 
+    async def _hear(self, request: Beat) -> Reply:
+        """Answer a lane's pulse when there is news for it, or when it is time."""
+        with self._lock:
+            reply = self.distributor.answer(request, self._clock())
+            batch = self.distributor.get(request.batch)
+        if batch is None or not isinstance(reply, Heard):
+            return reply
+        if not self._news(request):
+            await self._listener.news(batch.patience, of=(request.batch, request.lane))
+        return self._now(request)
+
+    def _news(self, request: Beat) -> bool:
+        with self._lock:
+            batch = self.distributor.get(request.batch)
+            return batch is None or batch.news(request)
+
     def _waits(self, request: Report) -> bool:
         with self._lock:
             batch = self.distributor.get(request.batch)
-            return batch is not None and batch.waits(request.lane)
+            return batch is not None and batch.waits(request.lane, self._clock())
