@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import (
+    Abandoned,
     DataLost,
     EnvironmentProblem,
     LogError,
@@ -20,12 +21,14 @@ from taut.spark.sinks import sink
 from taut.spark.window import Window
 
 if TYPE_CHECKING:
+    from taut.spark.source.follower import Stats
     from taut.spark.source.logs.memory import MemoryLog
     from taut.spark.source.read import Read, read, register
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Abandoned",
     "DataLost",
     "EnvironmentProblem",
     "LogError",
@@ -38,6 +41,7 @@ __all__ = [
     "Slo",
     "SloError",
     "StartError",
+    "Stats",
     "Status",
     "TautError",
     "Window",
@@ -51,6 +55,7 @@ __all__ = [
 _LATER = {
     "MemoryLog": "taut.spark.source.logs.memory",
     "Read": "taut.spark.source.read",
+    "Stats": "taut.spark.source.follower",
     "read": "taut.spark.source.read",
     "register": "taut.spark.source.read",
 }

@@ -1,4 +1,4 @@
-"""What Taut raises. Every message names the option, the value given and what would be right."""
+"""What Taut raises. Messages name the option, the value given and what would be right."""
 
 
 class TautError(Exception):
@@ -35,3 +35,11 @@ class DataLost(LogError):
 
 class LogFull(LogError):
     """A memory log holds as many bytes as it may."""
+
+
+class Abandoned(BaseException):
+    """Raised in a function of a lane when another lane has finished the chunk it works on.
+
+    No :class:`Exception`, so that a function which catches those lets it pass. One that keeps
+    something open from call to call, such as a connection, has to put it in order, and raise on.
+    """

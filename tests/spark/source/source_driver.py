@@ -1,15 +1,16 @@
 """A driver whose lanes meet faults: ``python source_driver.py MASTER``.
 
-Takes FAULT and FOLDER from its input, a line each time with a tab between, and leaves FOLDER/ended
-with what went wrong, or nothing. For each it reads 6,000 rows through a Taut source in batches of
-3,000, shuffles them, and writes them through an idempotent sink. The fault strikes once, in the
-first batch, and leaves FOLDER/there (the id of a process, where one is to be killed or stopped from
-outside). Where FAULT begins with "resident " all rows are one resident batch.
+Takes FAULT, FOLDER and the options of the source as JSON from its input, a line each time with tabs
+between, and leaves FOLDER/ended with what went wrong, or nothing. For each it reads 6,000 rows
+through a Taut source in batches of 3,000, shuffles them, and writes them through an idempotent sink.
+The fault strikes once, in the first batch, and leaves FOLDER/there (the id of a process, where one
+is to be killed or stopped from outside). Where FAULT begins with "resident " all rows are one resident batch.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import socket
@@ -69,6 +70,18 @@ def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any
     return operator
 
 
+def in_lane(folder: str) -> Callable[[pa.RecordBatch], None]:
+    """A sink in the lane, which sees rows again where a task is tried again."""
+    out = Path(folder) / "lanes"
+
+    def write(rows: pa.RecordBatch) -> None:
+        out.mkdir(exist_ok=True)
+        with (out / f"{os.getpid()}").open("a") as file:
+            file.writelines(f"{n}\n" for n in rows.column("n").to_pylist())
+
+    return write
+
+
 def context_partition() -> int:
     context = TaskContext.get()
     return -1 if context is None else context.partitionId()
@@ -92,17 +105,17 @@ def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 def main(master: str) -> None:
     spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
     for line in sys.stdin:
-        fault, folder = line.rstrip("\n").split("\t")
+        fault, folder, options = line.rstrip("\n").split("\t")
         wrong = ""
         try:
-            run(spark, Path(folder), fault)
+            run(spark, Path(folder), fault, json.loads(options))
         except Exception:  # the test shows it
             wrong = traceback.format_exc()
         (Path(folder) / "ended").write_text(wrong)
     spark.stop()
 
 
-def run(spark: SparkSession, folder: Path, fault: str) -> None:
+def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, str]) -> None:
     resident = fault.startswith("resident ")
     fault = fault.removeprefix("resident ")
     timing = {"timing": "resident"} if resident else {"maxOffsetsPerTrigger": ROWS // 2}
@@ -120,8 +133,10 @@ def run(spark: SparkSession, folder: Path, fault: str) -> None:
             beat="200 ms",
             silence="1 s",
             **timing,
+            **options,
         )
         .map(trouble(str(folder), fault), "n bigint, lane int")
+        .to(in_lane(str(folder)))
         .load()
     )
     if fault == "output":

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One cluster for all faults: it must get over each of them."""
-    with cluster(tmp_path_factory.mktemp("cluster"), wait_until) as address:
+    with cluster(tmp_path_factory.mktemp("cluster")) as address:
         yield address
 
 
@@ -43,13 +43,14 @@ class Driver:
         self._stack = ExitStack()
         self._running: subprocess.Popen[bytes] | None = None
 
-    def begin(self, what: str, folder: Path) -> None:
+    def begin(self, what: str, folder: Path, options: dict[str, str] | None = None) -> None:
         if self._running is None or self._running.poll() is not None:
             self.close()
             started = process(self._folder, "driver", *self._command, told=True)
             self._running = self._stack.enter_context(started)
         assert self._running.stdin is not None
-        self._running.stdin.write(f"{what}\t{folder}\n".encode())
+        told = "\t".join((what, str(folder), json.dumps(options or {})))
+        self._running.stdin.write(f"{told}\n".encode())
         self._running.stdin.flush()
 
     def await_file(self, path: Path, within: float = 300.0) -> None:
@@ -72,6 +73,8 @@ class Driver:
         self.await_file(folder / "ended")
         assert (folder / "ended").read_text() == ""
         assert written(folder) == Counter(range(source_driver.ROWS))
+        seen = {int(n) for part in (folder / "lanes").iterdir() for n in part.read_text().split()}
+        assert seen == set(range(source_driver.ROWS)), "sinks in lanes miss none"
         assert (folder / "there").exists(), "the fault struck"
 
     def close(self) -> None:
@@ -86,24 +89,55 @@ def driver(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dr
     made.close()
 
 
-@pytest.mark.parametrize("what", ["driver", "between", "resident driver"])
+PLAIN: dict[str, str] = {}
+ALL_ON = {"dispatch": "balance", "replay": "adaptive", "egress": "largest-backlog"}
+TWICE = {"dispatch": "fixed", "replay": "replicate-100", "egress": "round-robin"}
+LEVELLED = {"admission": "largest-backlog"}
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [
+        ("driver", PLAIN),
+        ("driver", ALL_ON | LEVELLED),
+        ("between", TWICE | LEVELLED),
+        ("resident driver", PLAIN),
+        ("resident driver", ALL_ON),
+    ],
+)
 def test_every_row_once_though_the_driver_is_killed(
-    driver: Driver, tmp_path: Path, what: str
+    driver: Driver, tmp_path: Path, what: str, options: dict[str, str]
 ) -> None:
-    driver.begin(what, tmp_path)
+    driver.begin(what, tmp_path, options)
     driver.await_file(tmp_path / "there")
     if what != "between":  # then it kills itself
         driver.kill()
     driver.await_death()
-    driver.begin(what, tmp_path)
+    driver.begin(what, tmp_path, options)
     driver.finish(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "what", ["task", "connection", "executor", "output", "freeze", "resident executor"]
+    ("what", "options"),
+    [
+        ("task", PLAIN),
+        ("task", ALL_ON | LEVELLED),
+        ("connection", PLAIN),
+        ("connection", TWICE),
+        ("executor", PLAIN),
+        ("executor", ALL_ON | LEVELLED),
+        ("executor", TWICE),
+        ("output", PLAIN),
+        ("output", ALL_ON | LEVELLED),
+        ("freeze", PLAIN),
+        ("freeze", ALL_ON | LEVELLED),
+        ("resident executor", PLAIN),
+        ("resident executor", ALL_ON),
+        ("resident executor", TWICE | {"dispatch": "two-choices"}),
+    ],
 )
-def test_every_row_once(driver: Driver, tmp_path: Path, what: str) -> None:
-    driver.begin(what, tmp_path)
+def test_every_row_once(driver: Driver, tmp_path: Path, what: str, options: dict[str, str]) -> None:
+    driver.begin(what, tmp_path, options)
     driver.await_file(tmp_path / "there")
     if "executor" in what:
         os.kill(int((tmp_path / "there").read_text()), signal.SIGKILL)

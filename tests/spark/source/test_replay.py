@@ -187,8 +187,8 @@ def test_every_fifth_chunk_is_issued_twice_at_once() -> None:
     held: dict[int, tuple[Chunk, ...]] = {0: (), 1: ()}
     counts: list[int] = []
     while not lanes.batch.over:
-        for lane in held:
-            answer = lanes.ask(lane, *held[lane])
+        for lane, done in held.items():
+            answer = lanes.ask(lane, *done)
             counts += answer.emit
             held[lane] = answer.chunks
     assert lanes.batch.replayed == 200

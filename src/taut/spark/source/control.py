@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from taut.spark.source.follower import ASK_FOR, OPTION, Look, Told
+from taut.spark.source.follower import ASK_FOR, OPTION, Look, Stats, Told
 from taut.spark.source.listener import Listener
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ log = logging.getLogger("taut")
 
 FORMAT = "taut"
 _RESIDENT = "resident"
-_REQUESTS = 4_096
+_REQUESTS = 65_536
 _GONE_AFTER = 3 * ASK_FOR
 
 
@@ -43,6 +43,8 @@ class Control:
         self._clock = clock
         self._told = Told(0)
         self._sources: dict[str, tuple[float, int]] = {}
+        self.stats: Stats | None = None
+        """What a source has told last."""
         self._owners: set[object] = set()
 
     @property
@@ -169,6 +171,7 @@ class Desk:
                 control = self._controls.get(request.name)
                 if control is not None:
                     control.seen(request.source, request.seen)
+                    control.stats = request.stats or control.stats
                     told = control.told
             left = limit - time.monotonic()
             if told.number != request.seen or left <= 0:

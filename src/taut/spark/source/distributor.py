@@ -417,6 +417,17 @@ class Distributor:
 
     def __init__(self) -> None:
         self._batches: dict[str, Batch] = {}
+        self._issued = self._replayed = 0
+
+    @property
+    def issued(self) -> int:
+        """Offsets handed out so far, in all batches."""
+        return self._issued + sum(batch.issued for batch in self._batches.values())
+
+    @property
+    def replayed(self) -> int:
+        """Those of them that were handed out once more."""
+        return self._replayed + sum(batch.replayed for batch in self._batches.values())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._batches)
@@ -435,7 +446,10 @@ class Distributor:
     def forget(self, *keys: str) -> None:
         """These batches are committed: nobody will ask for them again."""
         for key in keys:
-            self._batches.pop(key, None)
+            batch = self._batches.pop(key, None)
+            if batch is not None:
+                self._issued += batch.issued
+                self._replayed += batch.replayed
 
     def answer(self, message: Request, now: float) -> Reply:
         """The reply to a lane."""

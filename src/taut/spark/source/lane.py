@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from taut.spark.source.connection import Connection, Place
+from taut.spark.source.egress import Outbox, gate
 from taut.spark.source.protocol import (
     Answer,
     Ask,
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from taut.spark.source.logs.base import Log
     from taut.spark.source.logs.lenient import Lenient
-    from taut.spark.source.operators import Chain
+    from taut.spark.source.operators import Chain, Effect
 
 _ROWS_AT_ONCE = 10_000
 """Rows that are handed to Spark together."""
@@ -36,6 +39,14 @@ _BATCHES_AT_ONCE = 1_000
 """Chunks whose rows are: many kept objects make the garbage collector slow."""
 _BYTES_AT_ONCE = 32 * 2**20
 """Bytes that they may have: rows can be large, and Arrow's arrays hold 2 GiB of text at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """Which lane's sink may write, and how often that is decided; see :mod:`.egress`."""
+
+    name: str = "all"
+    every: float = 0.05
 
 
 def executor_name() -> str:
@@ -50,6 +61,7 @@ def run_lane(
     log: Log | Lenient,
     chain: Chain,
     rows_at_once: int = _ROWS_AT_ONCE,
+    egress: Egress = Egress(),  # noqa: B008 -- a value
 ) -> Iterator[pa.RecordBatch]:
     """Take chunks, run the operators over them and hand on the rows that count."""
     script = lane(place.batch, number, attempt, executor_name())
@@ -57,7 +69,7 @@ def run_lane(
     held: dict[int, pa.RecordBatch] = {}  # rows of chunks that may count
     heap = _Heap(rows_at_once)
     given: Reply | float | None = None
-    with Pulse(place, number, attempt) as pulse:
+    with Pulse(place, number, attempt) as pulse, _writing(place, chain, egress) as writer:
         try:
             while True:
                 try:
@@ -77,13 +89,14 @@ def run_lane(
                         given = time.perf_counter() - begun
                     case Emit(chunk):
                         rows = held.pop(chunk.id)
-                        if chain.sink is not None and rows.num_rows:
-                            chain.sink(rows)
+                        if rows.num_rows:
+                            writer.put(rows)
                         heap.add(rows)
                         if heap.full:
                             yield heap.take()
                     case Pause(seconds):
                         time.sleep(seconds)
+            writer.flush()
             if heap.rows:
                 yield heap.take()
         except LaneRefused as error:
@@ -91,6 +104,43 @@ def run_lane(
         finally:
             connection.close()
             log.close()
+
+
+class _Writer(Protocol):
+    """What a lane gives rows to that its sink is to write."""
+
+    def put(self, rows: pa.RecordBatch) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _AtOnce:
+    """Writes rows where they come."""
+
+    def __init__(self, sink: Effect) -> None:
+        self.put = sink
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _writing(place: Place, chain: Chain, egress: Egress) -> Iterator[_Writer]:
+    """How a lane's sink writes, if it has one; closed at the end, whatever the end is."""
+    if chain.sink is None or egress.name == "all":
+        yield _AtOnce(chain.sink or (lambda rows: None))
+        return
+    # the token is the query's own, and no lane of another knows it
+    outbox = Outbox(chain.sink, gate(place.token, executor_name(), egress.name, egress.every))
+    try:
+        yield outbox
+    finally:
+        outbox.close()
 
 
 def _drop_lost(held: dict[int, pa.RecordBatch], reply: Reply) -> None:

@@ -2,7 +2,7 @@
 
 Where chunks are issued twice, the lane that is second would work on for nothing, and a batch would
 wait for it. Its function is interrupted as by Ctrl-C: a signal to the main thread of the worker
-raises :class:`Abandoned` there, also in the middle of a call that waits for another machine.
+raises :class:`taut.Abandoned` there, also in the middle of a call that waits for another machine.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self, TypeVar
 
+from taut.errors import Abandoned
 from taut.spark.source.connection import Connection, Place
 from taut.spark.source.protocol import Beat, Heard, Reply
 
 T = TypeVar("T")
 _SIGNAL = signal.SIGUSR1
-
-
-class Abandoned(BaseException):
-    """Another lane has finished the chunk: what is done for it here is of no use any more.
-
-    No :class:`Exception`, so that a function which catches those lets it pass.
-    """
 
 
 class Pulse:

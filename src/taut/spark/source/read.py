@@ -11,7 +11,7 @@ from weakref import WeakSet
 from taut.errors import StartError
 from taut.spark.source.control import Control, Desk
 from taut.spark.source.ddl import columns
-from taut.spark.source.follower import OPTION
+from taut.spark.source.follower import OPTION, Stats
 from taut.spark.source.logs import KINDS, open_log
 from taut.spark.source.logs.base import refuse_untimed
 from taut.spark.source.logs.options import schema_text
@@ -82,6 +82,14 @@ class Read:
         The rows go on to Spark as well. A task that is tried again gives its rows again.
         """
         return replace(self, chain=self.chain.to(sink))
+
+    def stats(self) -> Stats | None:
+        """How the rows were dealt out so far; None before the first batch.
+
+        Of the stream that told last, where several were made of this ``taut.read``; a source tells
+        every two seconds, or at once when it is told something itself.
+        """
+        return self.control.stats
 
     def limit(self, most: int | None) -> None:
         """Change what a batch may take, while queries run; sources hear of it within milliseconds.

@@ -27,9 +27,9 @@ from taut.policy.admission import Limits, admit
 from taut.policy.sharing import Range
 from taut.spark.source.connection import Place
 from taut.spark.source.control import FORMAT
-from taut.spark.source.distributor import Batch
-from taut.spark.source.follower import Follower, Wheel
-from taut.spark.source.lane import run_lane
+from taut.spark.source.distributor import Batch, Distributor
+from taut.spark.source.follower import Follower, Stats, Wheel
+from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import Log, refuse_untimed
 from taut.spark.source.logs.lenient import Lenient
@@ -50,6 +50,7 @@ _RECENT = 30.0
 _HELD_FOR = 5.0
 _LAG = 10.0
 _POLL = 0.01
+_MOST_PLACES = 500
 _LONGEST_WAIT = 0.1
 """Spark asks an idle source again after 10 ms; waiting here instead costs it nothing."""
 
@@ -201,7 +202,10 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert context is not None
         attempt = context.taskAttemptId()
         source = self._log if self._options.fail_on_data_loss else Lenient(self._log)
-        return run_lane(partition.place, partition.number, attempt, source, self._chain)
+        egress = Egress(self._options.egress, self._options.egress_every)
+        return run_lane(
+            partition.place, partition.number, attempt, source, self._chain, egress=egress
+        )
 
     # -- how the driver steers it --------------------------------------------------------------
 
@@ -217,7 +221,21 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _follow(self) -> None:
         if self._wheel is not None and self._follower is None:
-            self._follower = Follower(self._wheel)
+            self._follower = Follower(self._wheel, self._stats)
+
+    def _stats(self) -> Stats | None:
+        return None if self._server is None else self._server.do(self._stats_of)
+
+    def _stats_of(self, distributor: Distributor) -> Stats:
+        balance = self._dispatch.balance
+        places = [] if balance is None else list(balance.tasks)[:_MOST_PLACES]
+        shares = [] if balance is None or not places else balance.shares(places)
+        return Stats(
+            distributor.issued,
+            distributor.replayed,
+            self._replay.timeout,
+            dict(zip(places, shares, strict=True)),
+        )
 
     def _limits(self) -> Limits:
         most = None if self._follower is None else self._follower.most
@@ -346,6 +364,7 @@ class ResidentReader(TautReader):
         return offset(begin + self._pauses.horizon(self._options.horizon), self._pauses.last)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._follow()  # for what it tells: a resident source is not steered
         begin = self._after(until(start)) if UNTIL in start else self._known(start)
         key, batch = self._open(end)
         lanes = self._lanes(key, batch)
