@@ -2,9 +2,10 @@
 
 Takes FAULT, FOLDER and the options of the source as JSON from its input, a line each time with tabs
 between, and leaves FOLDER/ended with what went wrong, or nothing. For each it reads 6,000 rows
-through a Taut source in batches of 3,000, shuffles them, and writes them through an idempotent sink.
-The fault strikes once, in the first batch, and leaves FOLDER/there (the id of a process, where one
-is to be killed or stopped from outside). Where FAULT begins with "resident " all rows are one resident batch.
+through a Taut source in batches of 3,000, shuffles them, and writes them through an idempotent
+sink. The fault strikes once, in the first batch, and leaves FOLDER/there (the id of a process,
+where one is to be killed or stopped from outside). Where FAULT begins with "resident " all rows are
+one resident batch. A sink in the lanes leaves what it saw in FOLDER/lanes.
 """
 
 from __future__ import annotations

@@ -54,11 +54,14 @@ class Driver:
         self._running.stdin.flush()
 
     def await_file(self, path: Path, within: float = 300.0) -> None:
-        """Until a file is there; fails if the driver ends before."""
-        running = self._running
+        """Until a file is there; fails if the driver, or what it was told to run, ends before."""
+        running, ended = self._running, path.with_name("ended")
         assert running is not None
-        wait_until(lambda: path.exists() or running.poll() is not None, within=within)
-        assert path.exists(), (self._folder / "driver.log").read_text()[-4_000:]
+        wait_until(
+            lambda: path.exists() or ended.exists() or running.poll() is not None, within=within
+        )
+        wrong = ended.read_text() if ended.exists() else ""
+        assert path.exists(), wrong or (self._folder / "driver.log").read_text()[-4_000:]
 
     def kill(self) -> None:
         assert self._running is not None
