@@ -39,6 +39,13 @@ def test_every_command_exists_and_explains_itself(name: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize("name", ["backlog", "lanes", "queries"])
+def test_every_benchmark_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(cli.main, ["bench", name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "--seconds" in result.output
+
+
 def test_unknown_command() -> None:
     result = CliRunner().invoke(cli.main, ["nonsense"])
     assert result.exit_code == 2

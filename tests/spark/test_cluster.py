@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from tests.spark.cluster import cluster, process
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_same_rows_on_a_cluster(tmp_path: Path, eventually: Callable[..., None]) -> None:
-    with cluster(tmp_path, eventually) as master:
+def test_same_rows_on_a_cluster(tmp_path: Path) -> None:
+    with cluster(tmp_path) as master:
         driver = (sys.executable, cluster_driver.__file__, master, str(tmp_path))
         with process(tmp_path, "driver", *driver) as running:
             code = running.wait(timeout=400)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from taut.bench.record import BenchError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOG = "spark.log"
 _CONF = {"spark.scheduler.mode": "FAIR", "spark.ui.enabled": "false"}
 
 
@@ -35,31 +36,50 @@ def spark_session(master: str = "local[*]") -> Iterator[Place]:
     Its scheduler mode is FAIR so that ``spark-fair`` can have its pools. All else runs in the
     default pool, which is FIFO inside: what stock Spark does.
     """
-    from pyspark.sql import SparkSession
+    with bench_folder() as folder, application(folder, master) as place:
+        yield place
 
-    import taut
 
-    found = SparkSession.getActiveSession()
+@contextlib.contextmanager
+def bench_folder() -> Iterator[Path]:
+    """A folder outside the project, which is left behind only when a benchmark could not run."""
     folder = Path(tempfile.mkdtemp(prefix="taut-bench-"))
-    log = folder / "spark.log"
     try:
-        with _errors_to(log):
-            spark = found or taut.session(master, conf=_CONF)
-        # Spark keeps the progress of every batch, so that nothing has to listen during a run.
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-        try:
-            yield Place(spark, folder)
-        finally:
-            if found is None:
-                spark.stop()
+        yield folder
     except BenchError as error:
-        raise BenchError(f"{error}\nWhat Spark said is in {log}") from error
+        raise BenchError(f"{error}\nWhat Spark said is in {folder / _LOG}") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     # After Spark has stopped: its state store uploads snapshots of queries that have ended, and
     # so puts back a checkpoint that was deleted with its run.
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def application(
+    folder: Path, master: str, conf: Mapping[str, str] | None = None
+) -> Iterator[Place]:
+    """Spark, stopped at the end unless it was there before; on a cluster it must not have been."""
+    from pyspark.sql import SparkSession
+
+    import taut
+
+    found = SparkSession.getActiveSession()
+    if found is not None and not master.startswith("local"):
+        raise BenchError(
+            f"Spark is running in this process already, with master {found.sparkContext.master}: "
+            "stop it, or run the benchmark by itself"
+        )
+    with _errors_to(folder / _LOG):
+        spark = found or taut.session(master, conf=_CONF | dict(conf or {}))
+    # Spark keeps the progress of every batch, so that nothing has to listen during a run.
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+    try:
+        yield Place(spark, folder)
+    finally:
+        if found is None:
+            spark.stop()
 
 
 @contextlib.contextmanager

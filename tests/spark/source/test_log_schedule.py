@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.errors import DataLost, LogError
+from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import ARRIVAL
+from taut.spark.source.logs.deal import Deal
 from taut.spark.source.logs.schedule import ScheduleLog
 
 RATES = st.integers(1, 3_000_000) | st.floats(1e-4, 1e7) | st.sampled_from([0.1, 1 / 3, 1e-3])
@@ -88,6 +90,107 @@ def test_rows_lie_in_partitions_in_turn() -> None:
         "1": 1,
         "2": 1,
     }
+
+
+SKEWS = st.integers(1, 40) | st.floats(1, 50) | st.sampled_from([1.5, 2.5, 3.3, 10, 1e6])
+
+
+def dealt(partitions: int, skew: float, rows: int) -> list[list[int]]:
+    """The rows of each partition, one by one: the first when it has less than its share."""
+    ratio = Fraction(str(skew)).limit_denominator(10)
+    share = ratio / (ratio + partitions - 1)
+    told: list[list[int]] = [[] for _ in range(partitions)]
+    turn = 0
+    for n in range(rows):
+        if len(told[0]) < (n + 1) * share:
+            told[0].append(n)
+        else:
+            told[1 + turn].append(n)
+            turn = (turn + 1) % (partitions - 1)
+    return told
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(
+    partitions=st.integers(1, 12),
+    skew=SKEWS,
+    total=st.integers(0, 400),
+    how=st.sampled_from(["even", "random"]),
+    elapsed_us=st.integers(-1, 500_000),
+)
+def test_each_row_lies_in_one_place_and_has_come_when_counting_says_so(
+    partitions: int, skew: float, total: int, how: str, elapsed_us: int
+) -> None:
+    now = elapsed_us / 1e6
+    log = ScheduleLog(0.0, 1_000, partitions, total, 0, how, skew, clock=lambda: now)
+    plain = ScheduleLog(0.0, 1_000, 1, total, 0, how)
+    times = arrivals(plain, "0", 0, total)
+    expected = dealt(partitions, skew, total)
+    assert sorted(n for each in expected for n in each) == list(range(total))
+    for partition, numbers in enumerate(expected):
+        rows = log.read(str(partition), 0, len(numbers))
+        assert rows.column("n").to_pylist() == numbers
+        assert arrivals(log, str(partition), 0, len(numbers)) == [times[n] for n in numbers]
+        middle = len(numbers) // 2
+        assert log.read(str(partition), middle, len(numbers)).equals(rows.slice(middle))
+    come = {
+        str(partition): sum(times[n] <= elapsed_us for n in numbers)
+        for partition, numbers in enumerate(expected)
+    }
+    assert log.latest() == log.at(now + 1e-6) == come
+    with pytest.raises(DataLost):
+        log.read("0", 0, len(expected[0]) + 1)
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(partitions=st.integers(2, 50), skew=SKEWS, first=st.integers(0, 10**12))
+def test_far_along_a_skewed_log_rows_lie_as_at_its_beginning(
+    partitions: int, skew: float, first: int
+) -> None:
+    deal = Deal.of(partitions, skew)
+    counts = deal.counts(first)
+    assert sum(counts) == first
+    offsets = [np.arange(count, count + 20) for count in counts]
+    rows = [deal.row(partition, each) for partition, each in enumerate(offsets)]
+    for partition, each in enumerate(rows):
+        assert each.tolist() == [deal.row(partition, int(o)) for o in offsets[partition]]
+        assert np.all(np.diff(each) > 0)
+        assert deal.counts(int(each[0]))[partition] == counts[partition]
+        assert deal.counts(int(each[0]) + 1)[partition] == counts[partition] + 1
+    following = sorted(int(row) for each in rows for row in each)
+    upto = min(int(each[-1]) for each in rows)
+    assert following[: upto - first + 1] == list(range(first, upto + 1))
+
+
+def test_no_skew_is_in_turn() -> None:
+    log = ScheduleLog(0, 1_000, partitions=3, total=1_000, skew=1.0)
+    assert log == ScheduleLog(0, 1_000, partitions=3, total=1_000)
+    assert log.read("2", 0, 333).column("n").to_pylist() == list(range(2, 1_000, 3))
+    alone = ScheduleLog(0, 1_000, total=5, skew=10)
+    assert alone.read("0", 0, 5).column("n").to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_skewed_rows_are_no_clump() -> None:
+    log = ScheduleLog(0, 1, partitions=10, total=19, skew=10)
+    assert log.latest() == {"0": 10} | {str(p): 1 for p in range(1, 10)}
+    assert log.read("0", 0, 10).column("n").to_pylist() == [0, 1, 3, 5, 7, 9, 11, 13, 15, 17]
+    half = ScheduleLog(0, 1, partitions=3, total=7, skew=1.5)
+    assert half.latest() == {"0": 3, "1": 2, "2": 2}
+
+
+def test_a_skewed_log_waits_for_the_next_row_wherever_it_falls() -> None:
+    time = Virtual(0.0)
+    log = time.log(0, 10, partitions=3, skew=2)
+    known = log.latest()
+    for n in range(1, 9):
+        known = log.wait(known, 5.0)
+        assert sum(known.values()) == n + 1
+    assert time.slept == [pytest.approx(0.1)] * 8
+
+
+def test_options_carry_the_skew() -> None:
+    log = ScheduleLog(5.5, 0.1, 3, 100, 7, "random", 2.5)
+    assert open_log(log.options()) == log
 
 
 @pytest.mark.parametrize("payload", [0, 1, 7, 8, 9, 100])
@@ -168,6 +271,11 @@ def test_rows_beyond_the_total_are_lost() -> None:
         ({"total": -1}, "total=-1"),
         ({"payload": -1}, "payload=-1"),
         ({"arrivals": "poisson"}, "arrivals='poisson': must be one of even, random"),
+        ({"skew": 0.9}, "skew=0.9: must be 1"),
+        ({"skew": -10}, "skew=-10: must be 1"),
+        ({"skew": float("inf")}, "skew=inf: must be 1"),
+        ({"skew": float("nan")}, "skew=nan: must be 1"),
+        ({"skew": 2e6}, r"skew=2000000.0: must be 1 \(all partitions alike\) to 1,000,000"),
     ],
 )
 def test_refuses(options: dict[str, Any], message: str) -> None:

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from taut.bench.lanes.judge import Written
 from taut.bench.rounds import quantile
 
 STOCK = "default"
 _QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
-_RATIOS = {"p99": "p99_ms", "p999": "p999_ms", "batch": "batch_ms"}
+_RATIOS = {
+    "mean": "mean_ms",
+    "p90": "p90_ms",
+    "p99": "p99_ms",
+    "p999": "p999_ms",
+    "batch": "batch_ms",
+    "queue": "queue_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +29,26 @@ class Run:
     Attributes
     ----------
     latencies
-        Seconds from arrival to first written, of the tuples that arrived in the measured time and
-        were written, sorted.
+        Seconds from arrival until the last output was first written, of the tuples that arrived in
+        the measured time and were written, sorted. Tuples without any output are not due.
     duplicates
-        Tuples written once more than they should be.
+        Outputs written once more than they should be.
     lost
-        Tuples that were never written.
+        Tuples of which an output was never written.
+    arrived
+        Tuples that arrived in the measured time, with those that have no output.
     extra
         Tuples that lanes worked on once more than they had to.
+    queued_s
+        Mean seconds from arrival until a lane first began with a tuple.
     batches
         Seconds of each batch, from its plan to its commit.
     pauses
         Seconds between two resident batches.
+    disturbed
+        How often a lane was paused from outside; None when none was to be.
+    by_lane
+        What each lane wrote, if it was asked for.
     """
 
     variant: str
@@ -40,60 +56,13 @@ class Run:
     latencies: Sequence[float]
     duplicates: int = 0
     lost: int = 0
+    arrived: int = 0
     extra: int = 0
+    queued_s: float | None = None
     batches: Sequence[float] = ()
     pauses: Sequence[float] = ()
-
-
-def judge(
-    written: Iterable[tuple[int, float]],
-    worked: Iterable[int],
-    arrivals: Mapping[int, float],
-) -> dict[str, object]:
-    """What became of the tuples of the measured time: when each was first written, and how often.
-
-    Parameters
-    ----------
-    written
-        Number and time of each tuple written, in any order.
-    worked
-        The number of a tuple, each time that a lane began with it.
-    arrivals
-        The tuples that count, by number.
-
-    Examples
-    --------
-    >>> judge([(1, 5.0), (1, 4.5), (7, 9.0)], [1, 1, 7], {1: 4.0, 2: 4.2})
-    {'latencies': (0.5,), 'duplicates': 1, 'lost': 1, 'extra': 1}
-    """
-    first: dict[int, float] = {}
-    count = 0
-    for n, at in written:
-        if n in arrivals:
-            count += 1
-            first[n] = min(at, first.get(n, at))
-    begun = [n for n in worked if n in arrivals]
-    return {
-        "latencies": tuple(sorted(at - arrivals[n] for n, at in first.items())),
-        "duplicates": count - len(first),
-        "lost": len(arrivals) - len(first),
-        "extra": len(begun) - len(set(begun)),
-    }
-
-
-def pauses(
-    ends: Sequence[float], written: Iterable[tuple[int, float]], arrivals: Mapping[int, float]
-) -> tuple[float, ...]:
-    """How long after each end of a batch the first tuple that arrived since was written.
-
-    >>> pauses([10.0], [(1, 10.2), (2, 10.5), (3, 10.4)], {1: 9.9, 2: 10.1, 3: 10.2})
-    (0.4,)
-    """
-    seen = [(arrivals[n], at) for n, at in written if n in arrivals]
-    firsts = [min((at for came, at in seen if came >= end), default=None) for end in ends]
-    return tuple(
-        round(first - end, 6) for end, first in zip(ends, firsts, strict=True) if first is not None
-    )
+    disturbed: int | None = None
+    by_lane: Sequence[Written] = ()
 
 
 def summary(run: Run) -> dict[str, float]:
@@ -106,7 +75,9 @@ def summary(run: Run) -> dict[str, float]:
         for name, share in _QUANTILES.items():
             if math.isfinite(value := quantile(ranked, share)):
                 told[name] = 1e3 * value
-        told["cost"] = run.extra / len(run.latencies)
+        told["cost"] = run.extra / max(run.arrived, len(run.latencies))
+    if run.queued_s is not None:
+        told["queue_ms"] = 1e3 * run.queued_s
     if run.batches:
         told["batch_ms"] = 1e3 * median(run.batches)
     if run.pauses:
@@ -114,8 +85,13 @@ def summary(run: Run) -> dict[str, float]:
     return told | {"tuples": len(run.latencies), "duplicates": run.duplicates, "lost": run.lost}
 
 
-def figures(topology: str, runs: Sequence[Run]) -> dict[str, float]:
-    """Medians over the rounds, and ratios to the default, round by round."""
+def figures(
+    topology: str, runs: Sequence[Run], theory: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Medians over the rounds, and ratios to the default, round by round.
+
+    ``theory`` are the seconds that tuples should wait by it, for the variants that it knows.
+    """
     told: dict[str, float] = {}
     summaries = {(run.round, run.variant): summary(run) for run in runs}
     for variant in dict.fromkeys(run.variant for run in runs):
@@ -123,6 +99,8 @@ def figures(topology: str, runs: Sequence[Run]) -> dict[str, float]:
         for name in dict.fromkeys(name for each in mine.values() for name in each):
             values = [each[name] for each in mine.values() if name in each]
             told[f"{topology}.{variant}.{name}"] = round(median(values), 4)
+        if variant in (theory or {}):
+            told[f"{topology}.{variant}.theory_queue_ms"] = round(1e3 * (theory or {})[variant], 4)
         for ratio, name in _RATIOS.items():
             values = [
                 stock[name] / each[name]
@@ -138,10 +116,15 @@ def figures(topology: str, runs: Sequence[Run]) -> dict[str, float]:
 
 def remarks(runs: Iterable[Run]) -> list[str]:
     """What a reader of the figures has to know."""
-    return [
-        f"{run.variant}, round {run.round}: {run.lost} of {run.lost + len(run.latencies)} tuples "
-        "were not written in time to be counted; they are in `lost`, later than all others in the "
-        "quantiles, and not in the mean."
-        for run in runs
-        if run.lost
-    ]
+    told = []
+    for run in runs:
+        which = f"{run.variant}, round {run.round}"
+        if run.lost:
+            told.append(
+                f"{which}: {run.lost} of {run.lost + len(run.latencies)} tuples were not written "
+                "in time to be counted; they are in `lost`, later than all others in the "
+                "quantiles, and not in the mean."
+            )
+        if run.disturbed == 0:
+            told.append(f"{which}: no lane was paused, though they were to be.")
+    return told

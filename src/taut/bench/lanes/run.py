@@ -3,79 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.bench.lanes.figures import Run, judge, pauses
+from taut.bench.lanes.disturb import disturbing
+from taut.bench.lanes.figures import Run
+from taut.bench.lanes.judge import by_lane, judge, pauses
+from taut.bench.lanes.notes import how_many, noted, noting, noting_sink
+from taut.bench.lanes.spec import SPECULATION, Spec
 from taut.bench.place import Place
 from taut.bench.record import BenchError
-from taut.workloads.topologies import TOPOLOGIES, Topology
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from taut.spark.source.logs.schedule import ScheduleLog
 
-VARIANTS = {"default": "fixed", "shared": "shared", "executor": "executor"}
-"""Ways of dealing out rows, and what ``dispatch`` calls them; ``default`` is what Spark does."""
-TIMINGS = ("batch", "resident")
-
 _LEAD_S = 6.0
 """Seconds for a query to start, before the load does."""
 _LOOK_EVERY_S = 0.25
-_NOTE, _NOTE_BYTES = "<qd", 16
-"""A row's number and a time. Functions that use it are pickled, and a Struct cannot be."""
 _WORKED, _WRITTEN = "worked", "written"
 _MICRO = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What to run; one for every variant and round.
-
-    ``rate``, ``heavy`` and ``slow`` take the topology's own when None. With ``batch`` every batch
-    has so many tuples; without, a batch takes what has arrived.
-    """
-
-    topology: str = "queue"
-    timing: str = "batch"
-    lanes: int = 8
-    rate: int | None = None
-    seconds: float = 60.0
-    batch: int | None = None
-    heavy: float | None = None
-    slow: float | None = None
-    warm_up_s: float = 10.0
-    grace_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if self.topology not in TOPOLOGIES:
-            raise BenchError(f"topology {self.topology!r}: one of {', '.join(TOPOLOGIES)}")
-        if self.timing not in TIMINGS:
-            raise BenchError(f"timing {self.timing!r}: one of {', '.join(TIMINGS)}")
-        if self.batch is not None and self.timing == "resident":
-            raise BenchError("batch: only with timing 'batch'")
-
-    @property
-    def what(self) -> Topology:
-        """The topology itself."""
-        own = TOPOLOGIES[self.topology]
-        return replace(
-            own,
-            rate=own.rate if self.rate is None else self.rate,
-            heavy=own.heavy if self.heavy is None else self.heavy,
-            slow=own.slow if self.slow is None else self.slow,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,65 +47,108 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
-def run(place: Place, spec: Spec, variant: str, round_: int, watch: Watcher) -> Run:
-    """Start the query, warm up, measure, wait for what is still due, stop."""
+def run(
+    place: Place,
+    spec: Spec,
+    variant: str,
+    round_: int,
+    watch: Watcher,
+    conditions: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Run:
+    """Start the query, warm up, measure, wait for what is still due, stop.
+
+    ``conditions`` are entered once lanes run and have caught up with the load, in the warm-up; with
+    them the run tells what each lane wrote, the warm-up included.
+    """
     from taut.spark.source.logs.schedule import ScheduleLog
 
     folder = Path(tempfile.mkdtemp(dir=place.folder))
-    (folder / _WORKED).mkdir()
-    (folder / _WRITTEN).mkdir()
+    worked, written = folder / _WORKED, folder / _WRITTEN
+    worked.mkdir()
+    written.mkdir()
     log = ScheduleLog(time.time() + _LEAD_S, spec.what.rate, arrivals="random")
     query = _start(place, spec, variant, log, folder)
     try:
         begin = log.start + spec.warm_up_s
         end = begin + spec.seconds
         due = _arrivals(log, begin, end)
-        for now, phase, left in _phases(begin, end, end + spec.grace_s):
-            if not query.isActive:
-                raise BenchError(f"the query ended under {variant}: {query.exception()}")
-            size = sum(path.stat().st_size for path in (folder / _WRITTEN).iterdir())
-            watch(Progress(variant, round_, phase, left, size // _NOTE_BYTES))
-            if now >= end and not due.keys() - {n for n, _ in _noted(folder / _WRITTEN)}:
-                break
+        parts = {n: spec.what.parts(n) for n in due}.__getitem__
+        with (
+            disturbing(worked, spec.pauses, spec.lanes, log.start, round_) as disturbed,
+            ExitStack() as entered,
+        ):
+            waiting = conditions
+            for now, phase, left in _phases(begin, end, end + spec.grace_s):
+                if not query.isActive:
+                    raise BenchError(f"the query ended under {variant}: {query.exception()}")
+                watch(Progress(variant, round_, phase, left, how_many(written)))
+                if waiting and (now >= begin or _caught_up(spec, log, now, worked, written)):
+                    entered.enter_context(waiting())
+                    waiting = None
+                if now >= end and not judge(noted(written), (), due, parts).lost:
+                    break
         progress = query.recentProgress
     finally:
         watch(Progress(variant, round_, "stopping", 0.0))
         query.stop()
-    written = list(_noted(folder / _WRITTEN))
-    judged: Any = judge(written, (n for n, _ in _noted(folder / _WORKED)), due)
+    notes = list(noted(written))
+    judged = judge(notes, noted(worked), due, parts)
+    of_all = _arrivals(log, log.start, end) if conditions else {}
     shutil.rmtree(folder, ignore_errors=True)
-    ends = _ends(progress, begin, end)
+    resident = spec.timing == "resident"
     return Run(
-        variant, round_, **judged, batches=_batches(spec, progress, begin, end),
-        pauses=pauses(ends, written, due),
+        variant, round_, judged.latencies, judged.duplicates, judged.lost, judged.arrived,
+        judged.extra,
+        queued_s=judged.queued_s if resident else None,
+        batches=() if resident else _batches(spec, progress, begin, end),
+        pauses=pauses(_ends(progress, begin, end), notes, due),
+        disturbed=disturbed.pauses,
+        by_lane=by_lane(notes, of_all, log.start),
     )  # fmt: skip
 
 
 def _start(place: Place, spec: Spec, variant: str, log: ScheduleLog, folder: Path) -> Any:
     import taut
 
-    limits = {} if spec.batch is None else {
-        "maxOffsetsPerTrigger": spec.batch, "minOffsetsPerTrigger": spec.batch
-    }  # fmt: skip
-    rows = taut.read(
-        place.spark, log, lanes=spec.lanes, dispatch=VARIANTS[variant], timing=spec.timing,
-        startingOffsets="earliest", **limits,
-    ).map(_noting_rows(str(folder / _WORKED)))  # fmt: skip
-    for operator in spec.what.operators(spec.lanes):
-        rows = rows.map(operator, column="value")
-    note = _noting(str(folder / _WRITTEN))
+    options = spec.source(variant)
+    rows: Any
+    if variant == SPECULATION:
+        from taut.bench.lanes.stock import Stock
+
+        rows = Stock(place.spark, log, spec.lanes, spec.batch)
+    else:
+        rows = taut.read(
+            place.spark, log, lanes=spec.lanes, timing=spec.timing, startingOffsets="earliest",
+            **options,
+        )  # fmt: skip
+    rows = _operated(rows, spec, str(folder / _WORKED))
+    note = noting_sink(str(folder / _WRITTEN))
     if spec.timing == "resident":
         rows = rows.to(note)
 
     def sink(df: DataFrame, batch_id: int) -> None:
         if spec.timing == "batch":
-            note(df.select("n").toArrow())
+            note(df.select("n", "value").toArrow())
         else:
             # the lanes have written the rows; Spark has only to run them
             df.write.format("noop").mode("append").save()
 
     writer = rows.load().writeStream.foreachBatch(sink)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def _operated(rows: Any, spec: Spec, worked: str) -> Any:
+    """The stream through the operators, the first of which notes that a lane has begun."""
+    emit = spec.what.emit
+
+    def spout(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"value": emit(row["n"])}
+
+    rows = rows.map(spout)
+    for number, (kind, operator) in enumerate(spec.what.operators(spec.lanes)):
+        function = operator if number else noting(worked, operator)
+        rows = getattr(rows, kind)(function, column="value")
+    return rows
 
 
 def _phases(begin: float, end: float, most: float) -> Iterator[tuple[float, str, float]]:
@@ -163,6 +161,13 @@ def _phases(begin: float, end: float, most: float) -> Iterator[tuple[float, str,
         time.sleep(_LOOK_EVERY_S if now < end else 4 * _LOOK_EVERY_S)
 
 
+def _caught_up(spec: Spec, log: ScheduleLog, now: float, worked: Path, written: Path) -> bool:
+    """Whether lanes have begun with all that came up to a second ago; batches, with one."""
+    if spec.timing == "batch":
+        return how_many(written) > 0
+    return now > log.start + 1.0 and how_many(worked) >= log.at(now - 1.0)["0"]
+
+
 def _arrivals(log: ScheduleLog, begin: float, end: float) -> dict[int, float]:
     """The tuples that arrive in ``[begin, end)``."""
     first, last = log.at(begin)["0"], log.at(end)["0"]
@@ -171,53 +176,20 @@ def _arrivals(log: ScheduleLog, begin: float, end: float) -> dict[int, float]:
     return dict(zip(rows.column("n").to_pylist(), (us / _MICRO for us in micros), strict=True))
 
 
-def _noting_rows(folder: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """An operator that notes that a lane has begun with a row, and gives its number on."""
-
-    def note(row: dict[str, Any]) -> dict[str, Any]:
-        os.write(_file(folder, os.getpid()), struct.pack(_NOTE, row["n"], time.time()))
-        return row | {"value": str(row["n"])}
-
-    return note
-
-
-def _noting(folder: str) -> Callable[[pa.RecordBatch], None]:
-    """A sink: the number of each row, and when it was written."""
-
-    def note(batch: pa.RecordBatch) -> None:
-        now = time.time()
-        notes = b"".join(struct.pack(_NOTE, n, now) for n in batch.column("n").to_pylist())
-        os.write(_file(folder, os.getpid()), notes)
-
-    return note
-
-
-@lru_cache(maxsize=16)
-def _file(folder: str, process: int) -> int:
-    """A file of this process, open as long as the process lives."""
-    return os.open(Path(folder) / str(process), os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-
-
-def _noted(folder: Path) -> Iterator[tuple[int, float]]:
-    for path in sorted(folder.iterdir()):
-        notes = path.read_bytes()
-        # a note that is being written is not whole yet
-        yield from struct.iter_unpack(_NOTE, notes[: len(notes) - len(notes) % _NOTE_BYTES])
-
-
 def _batches(spec: Spec, progress: list[Any], begin: float, end: float) -> tuple[float, ...]:
-    """How long batches took in the measured time, without looking for rows to take.
-
-    Resident ones take as long as they are made to.
-    """
-    if spec.timing == "resident":
-        return ()
+    """How long batches took in the measured time, without looking for rows to take."""
     return tuple(
         (took["triggerExecution"] - took["latestOffset"]) / 1e3
         for took in (p["durationMs"] for p in progress if begin <= _time(p) < end
-                     and (p["numInputRows"] == spec.batch or not spec.batch))
+                     and (_taken(p) == spec.batch or not spec.batch))
         if "addBatch" in took
     )  # fmt: skip
+
+
+def _taken(progress: Any) -> int:
+    """Tuples that a batch took from the log, with those that an operator dropped."""
+    upto, since = (_offset(progress["sources"][0][name]) for name in ("endOffset", "startOffset"))
+    return sum(upto.values()) - sum(since.values())
 
 
 def _ends(progress: list[Any], begin: float, end: float) -> list[float]:

@@ -16,7 +16,6 @@ from taut.spark.source.egress import Outbox, gate
 from taut.spark.source.protocol import (
     Answer,
     Ask,
-    Chunk,
     Emit,
     LaneRefused,
     Pause,
@@ -83,9 +82,11 @@ def run_lane(
                         _drop_lost(held, given)
                     case Work(chunk):
                         begun = time.perf_counter()
-                        rows = pulse.work(chunk.id, partial(work, chunk, log, chain))
-                        if rows is not None:
-                            held[chunk.id] = rows
+                        read = log.read(chunk.partition, chunk.start, chunk.end)
+                        # only functions are interrupted: a log may have half an answer by then
+                        worked = pulse.work(chunk.id, partial(chain.run, read))
+                        if worked is not None:
+                            held[chunk.id] = worked
                         given = time.perf_counter() - begun
                     case Emit(chunk):
                         rows = held.pop(chunk.id)
@@ -179,8 +180,3 @@ class _Heap:
 
         kept, self._kept, self._bytes, self.rows = self._kept, [], 0, 0
         return kept[0] if len(kept) == 1 else pa.concat_batches(kept)
-
-
-def work(chunk: Chunk, log: Log | Lenient, chain: Chain) -> pa.RecordBatch:
-    """The rows of a chunk after all operators."""
-    return chain.run(log.read(chunk.partition, chunk.start, chunk.end))

@@ -11,7 +11,7 @@ from taut.spark.source.logs.base import Log
 OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": ("address", "token"),
     "files": ("path", "format", "schema", "pattern", "header", "arrival"),
-    "schedule": ("start", "rate", "partitions", "total", "payload", "arrivals"),
+    "schedule": ("start", "rate", "partitions", "total", "payload", "arrivals", "skew"),
     "kafka": ("subscribe", "timeout", "kafka.*"),
 }
 """The logs by name, and the options of each; ``kafka.*`` are settings of Kafka's client."""

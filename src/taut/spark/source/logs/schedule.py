@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from taut.errors import DataLost, LogError
 from taut.spark.source.logs.base import Log, Offsets
+from taut.spark.source.logs.deal import Deal
 from taut.spark.source.logs.options import number
 from taut.spark.source.logs.rows import (
     MICRO,
@@ -40,9 +41,10 @@ _BLOCK = 1_000
 class ScheduleLog(Log):
     """Row ``n`` arrives at ``start + n / rate``, to the microsecond the same in every process.
 
-    It lies in partition ``n % partitions`` at offset ``n // partitions`` and has the columns ``n``
-    and ``value``. Its rows can be read before they have arrived: the clock decides only what
-    :meth:`latest` says, so a range that was planned reads the same under any clock.
+    It lies in partition ``n % partitions`` at offset ``n // partitions``, unless there is skew, and
+    has the columns ``n`` and ``value``. Its rows can be read before they have arrived: the clock
+    decides only what :meth:`latest` says, so a range that was planned reads the same under any
+    clock.
 
     Parameters
     ----------
@@ -60,6 +62,9 @@ class ScheduleLog(Log):
         ``"even"``, or ``"random"``: each thousand rows at random times of the span that they would
         take even. Bursty as independent senders are, up to bursts of a thousand rows; the same at
         every run.
+    skew
+        Rows that partition "0" gets for each one of any other; ``rate`` stays that of all together.
+        Taken as the nearest fraction of whole numbers whose lower one is at most 10.
     clock, sleep
         For tests. A log is pickled with them, so they are functions of a module.
 
@@ -78,6 +83,7 @@ class ScheduleLog(Log):
     total: int | None = None
     payload: int = 0
     arrivals: str = "even"
+    skew: float = 1
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 
@@ -95,6 +101,7 @@ class ScheduleLog(Log):
             raise LogError(f"payload={self.payload}: must be 0 characters or more")
         if self.arrivals not in _ARRIVALS:
             raise LogError(f"arrivals={self.arrivals!r}: must be one of {', '.join(_ARRIVALS)}")
+        Deal.of(self.partitions, self.skew)  # refuses a skew that is none
 
     def schema(self) -> pa.Schema:
         return _SCHEMA
@@ -119,16 +126,15 @@ class ScheduleLog(Log):
                 f"partition {partition!r}, range [{start}, {end}): ends at {most} by "
                 f"total={self.total}; was total larger before?"
             )
-        first, count = start * self.partitions + lane, end - start
         offsets = np.arange(start, end, dtype=np.int64)
-        numbers = offsets * self.partitions + lane
+        numbers = self._deal.row(lane, offsets)
         own = [pa.array(numbers), self._values(numbers)]
-        return assemble(_SCHEMA, own, self._arrivals(first, count), partition, offsets)
+        return assemble(_SCHEMA, own, self._arrivals(numbers), partition, offsets)
 
     def wait(self, known: Offsets, timeout: float) -> Offsets:
         """The latest offsets, once a row after ``known`` has arrived or ``timeout`` has passed."""
         seen = {name: known.get(name, 0) for name in self.earliest()}
-        next_row = min(at * self.partitions + int(name) for name, at in seen.items())
+        next_row = min(self._deal.row(int(name), at) for name, at in seen.items())
         over = self.total is not None and next_row >= self.total
         while timeout > 0:
             ahead = self._arrival(next_row) - micros(self.clock())
@@ -143,8 +149,12 @@ class ScheduleLog(Log):
         """What makes this log again, as options of a data source."""
         given = {"log": "schedule", "start": str(self.start), "rate": str(self.rate)}
         given |= {"partitions": str(self.partitions), "payload": str(self.payload)}
-        given |= {"arrivals": self.arrivals}
+        given |= {"arrivals": self.arrivals, "skew": str(self.skew)}
         return given if self.total is None else given | {"total": str(self.total)}
+
+    @cached_property
+    def _deal(self) -> Deal:
+        return Deal.of(self.partitions, self.skew)
 
     @cached_property
     def _ratio(self) -> tuple[int, int]:
@@ -171,26 +181,26 @@ class ScheduleLog(Log):
             rows = block * _BLOCK + int(np.searchsorted(self._drawn(block), now_us, "right"))
         return rows if self.total is None else min(rows, self.total)
 
-    def _arrivals(self, first: int, count: int) -> Numbers:
-        """When rows ``first``, ``first + partitions``, ... arrive."""
+    def _arrivals(self, numbers: Numbers) -> Numbers:
+        """When rows arrive, of which there is at least one, in their order."""
         if self.arrivals == "even":
-            return self._evens(first, count)
-        lowest, highest = first // _BLOCK, (first + (count - 1) * self.partitions) // _BLOCK
-        drawn = np.concatenate([self._drawn(block) for block in range(lowest, highest + 1)])
-        picked: Numbers = drawn[first - lowest * _BLOCK :: self.partitions][:count]
+            return self._evens(numbers)
+        blocks, which = np.unique(numbers // _BLOCK, return_inverse=True)
+        drawn = np.stack([self._drawn(int(block)) for block in blocks])
+        picked: Numbers = drawn[which, numbers % _BLOCK]
         return picked
 
-    def _evens(self, first: int, count: int) -> Numbers:
+    def _evens(self, numbers: Numbers) -> Numbers:
         """Whole microseconds and what is left over are kept apart, so that numpy's 64 bits do."""
         up, down = self._ratio
-        whole, rest = divmod(first * up, down)
-        step, left = divmod(self.partitions * up, down)
-        index = np.arange(count, dtype=np.int64)
-        if down + count * left < 2**63:
-            carried = (rest + index * left) // down
+        whole, rest = divmod(int(numbers[0]) * up, down)
+        step, left = divmod(up, down)
+        after = numbers - numbers[0]
+        if down + int(after[-1]) * left < 2**63:
+            carried = (rest + after * left) // down
         else:
-            carried = np.array([(rest + i * left) // down for i in range(count)], dtype=np.int64)
-        arrivals: Numbers = micros(self.start) + whole + index * step + carried
+            carried = np.array([(rest + n * left) // down for n in after.tolist()], dtype=np.int64)
+        arrivals: Numbers = micros(self.start) + whole + after * step + carried
         return arrivals
 
     def _drawn(self, block: int) -> Numbers:
@@ -218,10 +228,7 @@ class ScheduleLog(Log):
 
     def _offsets(self, rows: int) -> dict[str, int]:
         """Where each partition ends when the log has so many rows."""
-        return {
-            str(lane): (rows + self.partitions - 1 - lane) // self.partitions
-            for lane in range(self.partitions)
-        }
+        return {str(lane): count for lane, count in enumerate(self._deal.counts(rows))}
 
     def _lane(self, partition: str) -> int:
         if partition not in self.earliest():
@@ -238,7 +245,7 @@ def _draw(block: int, begin: int, end: int) -> Numbers:
 
 
 def from_options(options: Mapping[str, str]) -> ScheduleLog:
-    """The log of ``start``, ``rate``, ``partitions``, ``total``, ``payload`` and ``arrivals``."""
+    """The log that these options, the names of its parameters, describe."""
     return ScheduleLog(
         number(options, "start", float, "1790000000.0"),
         number(options, "rate", float, "1000"),
@@ -246,4 +253,5 @@ def from_options(options: Mapping[str, str]) -> ScheduleLog:
         number(options, "total", int, "1000") if "total" in options else None,
         number({"payload": "0", **options}, "payload", int, "100"),
         options.get("arrivals", "even"),
+        number({"skew": "1", **options}, "skew", float, "10"),
     )

@@ -1,0 +1,1 @@
+"""``taut bench backlog``: more arrives than batches may take."""

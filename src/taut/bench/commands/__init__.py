@@ -1,0 +1,19 @@
+"""``taut bench`` and ``taut demo``: a module for each benchmark."""
+
+from __future__ import annotations
+
+import click
+
+from taut.bench.commands import backlog, lanes, queries
+
+demo = queries.demo
+
+
+@click.group()
+def bench() -> None:
+    """Measure stock Spark and Taut in one command, alternating."""
+
+
+bench.add_command(queries.queries)
+bench.add_command(lanes.lanes)
+bench.add_command(backlog.backlog)
