@@ -18,12 +18,13 @@ from taut.bench.commands.options import (
 )
 
 TOPOLOGIES = (
-    "exclamation", "page-load", "processing", "queue", "balance-a", "balance-b", "balance-c"
+    "exclamation", "page-load", "processing", "queue", "sink", "balance-a", "balance-b", "balance-c"
 )  # fmt: skip
 DISPATCH = "dispatch"
 VARIANTS = (
     "default", "timeout", "shared", "executor", "balance", "two-choices", "replicate-20",
-    "replicate-50", "replicate-100", "shared+timeout", "balance+timeout", "speculation",
+    "replicate-50", "replicate-100", "shared+timeout", "balance+timeout", "egress",
+    "egress-round-robin", "speculation",
 )  # fmt: skip
 
 
@@ -34,16 +35,19 @@ VARIANTS = (
     default="queue",
     show_default=True,
     help="exclamation, page-load: operators in a line; processing: two branches; queue: one "
-    "operator, with slow lanes and heavy tuples; balance: real arithmetic on unequal machines; "
+    "operator, with slow lanes and heavy tuples; sink: lanes that write to one database; "
+    "balance: real arithmetic on unequal machines; "
     "dispatch: what dealing out itself costs.",
 )
 @click.option(
     "--timing",
     type=click.Choice(("batch", "resident")),
-    help="[default: batch; resident for balance]",
+    help="[default: batch; resident for balance and sink]",
 )
 @click.option(
-    "--lanes", type=click.IntRange(1), help="[default: 8; 14, 5, 5 for balance; 1 for dispatch]"
+    "--lanes",
+    type=click.IntRange(1),
+    help="[default: 8; 14, 5, 5 for balance; 4 for sink; 1 for dispatch]",
 )
 @click.option("--rate", type=click.IntRange(1), help="Tuples a second.  [default: the topology's]")
 @seconds_option()
@@ -82,7 +86,7 @@ VARIANTS = (
 @click.option(
     "--balance-every",
     type=Seconds(),
-    default="2s",
+    default="5s",
     show_default=True,
     help="How often the variants that balance adjust themselves.",
 )

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from taut.bench.lanes import database
 from taut.bench.lanes.disturb import disturbing
 from taut.bench.lanes.figures import Run
 from taut.bench.lanes.judge import by_lane, judge, pauses
@@ -22,6 +23,7 @@ from taut.bench.place import Place
 from taut.bench.record import BenchError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from taut.spark.source.logs.schedule import ScheduleLog
@@ -124,7 +126,7 @@ def _start(place: Place, spec: Spec, variant: str, log: ScheduleLog, folder: Pat
     rows = _operated(rows, spec, str(folder / _WORKED))
     note = noting_sink(str(folder / _WRITTEN))
     if spec.timing == "resident":
-        rows = rows.to(note)
+        rows = rows.to(_slow(note, folder) if spec.topology == "sink" else note)
 
     def sink(df: DataFrame, batch_id: int) -> None:
         if spec.timing == "batch":
@@ -135,6 +137,13 @@ def _start(place: Place, spec: Spec, variant: str, log: ScheduleLog, folder: Pat
 
     writer = rows.load().writeStream.foreachBatch(sink)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def _slow(note: Callable[[pa.RecordBatch], None], folder: Path) -> Any:
+    """A sink that notes rows when they are in a database that all lanes share."""
+    path = folder / "tuples.db"
+    database.make(path)
+    return database.writing(str(path), note)
 
 
 def _operated(rows: Any, spec: Spec, worked: str) -> Any:

@@ -24,6 +24,8 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "replicate-100": {"dispatch": "fixed", "replay": "replicate-100"},
     "shared+timeout": {"dispatch": "shared", "replay": "adaptive"},
     "balance+timeout": {"dispatch": "balance", "replay": "adaptive"},
+    "egress": {"dispatch": "fixed", "egress": "largest-backlog"},
+    "egress-round-robin": {"dispatch": "fixed", "egress": "round-robin"},
     SPECULATION: {},
 }
 """By name, the options of the source; ``default`` is what Spark does, and ``speculation`` is stock
@@ -38,6 +40,10 @@ ONLY: Mapping[str, tuple[str, str]] = {
         "resident",
         "it chooses for each row as it arrives, and those of a batch are all there",
     ),
+    **dict.fromkeys(
+        ("egress", "egress-round-robin"),
+        ("resident", "it decides which lane writes, and of a batch the driver writes all"),
+    ),
 }
 """Variants that mean something in one timing only, and why."""
 BALANCING = ("balance", "two-choices")
@@ -51,6 +57,7 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     "page-load": {"pauses": _LOW_LOAD},
     "processing": {"pauses": _LOW_LOAD},
     "queue": {},
+    "sink": {"timing": "resident", "lanes": 4},
     "balance-a": {"timing": "resident", "lanes": 14, "warm_up_s": 60.0},
     "balance-b": {"timing": "resident", "lanes": 5, "warm_up_s": 60.0},
     "balance-c": {"timing": "resident", "lanes": 5, "warm_up_s": 60.0},
@@ -91,7 +98,7 @@ class Spec:
     utilisation: float | None = None
     pauses: Pauses | None = None
     horizon_s: float | None = None
-    balance_every_s: float = 2.0
+    balance_every_s: float = 5.0
     warm_up_s: float = 10.0
     grace_s: float = 60.0
 

@@ -27,8 +27,10 @@ TOPOLOGIES: Mapping[str, Topology] = {
     "page-load": Topology(page_load.BOLTS, page_load.emit, service_s=0.002, rate=400),
     "processing": Topology(processing.BOLTS, processing.emit, service_s=0.002, rate=400),
     "queue": Topology(queue.BOLTS, queue.emit, service_s=0.001, rate=1_000, heavy=0.01, slow=0.25),
-    "balance-a": replace(_BALANCE, rate=500),
-    "balance-b": _BALANCE,
+    "sink": Topology(exclamation.BOLTS, exclamation.emit, service_s=0.001, rate=400),
+    "balance-a": _BALANCE,
+    "balance-b": replace(_BALANCE, rate=300),
     "balance-c": _BALANCE,
 }
-"""By name. The balance topologies differ in the machines that they run on."""
+"""By name. The balance topologies differ in the machines that they run on; ``sink`` is exclamation
+with a sink that is slow and shared."""
