@@ -44,6 +44,41 @@ def test_the_example_of_many_queries(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_the_example_of_calls_to_a_service(tmp_path: Path) -> None:
+    said = run([str(ROOT / "examples" / "enrich_http.py"), "3"], tmp_path)
+    ways = re.findall(r"^(\S.*?) +(\d+\.\d\d) +(\d+\.\d\d) +\d+ +\d+ +\d", said, re.MULTILINE)
+    assert [way for way, _, _ in ways] == [
+        "fixed ranges",
+        "replay",
+        "balance",
+        "balance and replay",
+        "one queue and replay",
+    ], said
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", ["timeout", "sharing", "balance", "backlog"])
+def test_the_code_of_the_techniques(tmp_path: Path, page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    code = "".join(blocks)
+    if "stream" in code:  # and it runs
+        code += (
+            "query = stream.load().writeStream.format('noop').trigger(availableNow=True)"
+            f".option('checkpointLocation', {str(tmp_path / 'checkpoint')!r}).start()\n"
+            "query.awaitTermination()\n"
+            "print(sum(p['numInputRows'] for p in query.recentProgress))\n"
+        )
+    else:
+        code += "print(worth_sharing(8, 2, 6_240, 0.001))\n"
+    script = tmp_path / "page.py"
+    script.write_text(code)
+    said = run([str(script)], tmp_path).split()
+    assert said[-1] == {"sharing": "shared", "backlog": "1400"}.get(page, "1000")
+
+
+@pytest.mark.spark
 def test_the_code_of_the_source(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "source.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -37,7 +37,7 @@ def test_lanes_are_paused_where_the_load_is_low_and_lanes_stay() -> None:
 
 def test_utilisation_sets_the_rate() -> None:
     what = Spec.of("queue", timing="resident", lanes=4, utilisation=0.78).what
-    assert (what.rate, what.service_s, what.service) == (312, 0.01, "exponential")
+    assert (what.rate, what.service_s, what.service) == (156, 0.02, "exponential")
     assert what.heavy == what.slow == 0
     assert Spec.of("queue", lanes=4, utilisation=0.5, service_s=0.002).what.rate == 1_000
 

@@ -50,8 +50,9 @@ BALANCING = ("balance", "two-choices")
 """Ways of dealing out that adjust themselves every so often."""
 
 _LOW_LOAD = Pauses(every_s=3.5, mean_s=0.06)
-_UTILISED_SERVICE_S = 0.01
-"""Service time at a given utilisation: long beside what asking for a tuple takes."""
+_UTILISED_SERVICE_S = 0.02
+"""Service time at a given utilisation: long beside what asking for a tuple takes, about 1 ms, by
+which lanes are busier than was asked for."""
 OWN: Mapping[str, Mapping[str, Any]] = {
     "exclamation": {"pauses": _LOW_LOAD},
     "page-load": {"pauses": _LOW_LOAD},
