@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 
 def order(variants: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
@@ -31,3 +32,45 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     # Rounded first: 0.07 * 100 is above 7 in floats and would give the next rank.
     rank = math.ceil(round(share * len(ordered), 9))
     return ordered[max(rank, 1) - 1]
+
+
+def medians(
+    summaries: Mapping[tuple[int, str], Mapping[str, float]],
+    stock: str,
+    ratios: Mapping[str, str],
+    prefix: str = "",
+) -> dict[str, float]:
+    """Figures of all rounds from those of each: medians, and ratios to the stock variant.
+
+    Ratios are taken within a round; a figure that a round lacks is left out of its median.
+
+    Parameters
+    ----------
+    summaries
+        Figures by round and variant.
+    ratios
+        What a ratio is called, and the figure it is of.
+
+    Examples
+    --------
+    >>> told = {(1, "a"): {"ms": 4.0}, (1, "b"): {"ms": 2.0}, (2, "a"): {"ms": 8.0}, (2, "b"): {}}
+    >>> medians(told, "a", {"time": "ms"})
+    {'a.ms': 6.0, 'b.ms': 2.0, 'ratio.b.time': 2.0}
+    """
+    told: dict[str, float] = {}
+    for variant in dict.fromkeys(variant for _, variant in summaries):
+        mine = {round_: each for (round_, v), each in summaries.items() if v == variant}
+        for name in dict.fromkeys(name for each in mine.values() for name in each):
+            values = [each[name] for each in mine.values() if name in each]
+            told[f"{prefix}{variant}.{name}"] = round(median(values), 4)
+        for ratio, name in ratios.items():
+            values = [
+                against[name] / each[name]
+                for round_, each in mine.items()
+                if variant != stock
+                and each.get(name)
+                and name in (against := summaries.get((round_, stock), {}))
+            ]
+            if values:
+                told[f"ratio.{variant}.{ratio}"] = round(median(values), 4)
+    return told

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from taut.bench.rounds import quantile
+from taut.bench.rounds import medians, quantile
 
 STOCK = "proportional"
 """What Spark's own sources do."""
@@ -150,23 +150,8 @@ def summary(run: Run) -> dict[str, float]:
 
 def figures(runs: Sequence[Run]) -> dict[str, float]:
     """Medians over the rounds, and how many times proportional's backlog is each, by round."""
-    told: dict[str, float] = {}
     summaries = {(run.round, run.variant): summary(run) for run in runs}
-    for variant in dict.fromkeys(run.variant for run in runs):
-        mine = {round_: each for (round_, v), each in summaries.items() if v == variant}
-        for name in dict.fromkeys(name for each in mine.values() for name in each):
-            values = [each[name] for each in mine.values() if name in each]
-            told[f"{variant}.{name}"] = round(median(values), 4)
-        ratios = [
-            stock["max_backlog"] / each["max_backlog"]
-            for round_, each in mine.items()
-            if variant != STOCK
-            and each.get("max_backlog")
-            and "max_backlog" in (stock := summaries.get((round_, STOCK), {}))
-        ]
-        if ratios:
-            told[f"ratio.{variant}.max_backlog"] = round(median(ratios), 4)
-    return told
+    return medians(summaries, STOCK, {"max_backlog": "max_backlog"})
 
 
 def middle(runs: Sequence[Run]) -> Run:

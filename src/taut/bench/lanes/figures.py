@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from taut.bench.lanes.judge import Written
-from taut.bench.rounds import quantile
+from taut.bench.rounds import medians, quantile
 
 STOCK = "default"
 _QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
@@ -92,26 +92,14 @@ def figures(
 
     ``theory`` are the seconds that tuples should wait by it, for the variants that it knows.
     """
-    told: dict[str, float] = {}
     summaries = {(run.round, run.variant): summary(run) for run in runs}
-    for variant in dict.fromkeys(run.variant for run in runs):
-        mine = {round_: each for (round_, v), each in summaries.items() if v == variant}
-        for name in dict.fromkeys(name for each in mine.values() for name in each):
-            values = [each[name] for each in mine.values() if name in each]
-            told[f"{topology}.{variant}.{name}"] = round(median(values), 4)
-        if variant in (theory or {}):
-            told[f"{topology}.{variant}.theory_queue_ms"] = round(1e3 * (theory or {})[variant], 4)
-        for ratio, name in _RATIOS.items():
-            values = [
-                stock[name] / each[name]
-                for round_, each in mine.items()
-                if variant != STOCK
-                and each.get(name)
-                and name in (stock := summaries.get((round_, STOCK), {}))
-            ]
-            if values:
-                told[f"ratio.{variant}.{ratio}"] = round(median(values), 4)
-    return told
+    told = medians(summaries, STOCK, _RATIOS, f"{topology}.")
+    ran = {run.variant for run in runs}
+    waits = {variant: wait for variant, wait in (theory or {}).items() if variant in ran}
+    return told | {
+        f"{topology}.{variant}.theory_queue_ms": round(1e3 * wait, 4)
+        for variant, wait in waits.items()
+    }
 
 
 def remarks(runs: Iterable[Run]) -> list[str]:
