@@ -69,6 +69,28 @@ def test_what_lies_at_a_lane_that_fell_silent_goes_to_others() -> None:
     assert sharing.waiting_at(0) == 5, "it is heard of again"
 
 
+def test_a_place_that_froze_does_not_look_fast() -> None:
+    balance = LatencyBalance(period=1.0)
+    sharing = dealt(balance, 4)
+    for lane in range(4):
+        sharing.join(lane, f"m{lane}")
+    offset = 0
+    for second in range(40):
+        frozen = {3} if 10 <= second < 30 else set()
+        for _ in range(25):
+            sharing.add([Range("p", offset, offset + 4)], float(second))
+            offset += 4
+        sharing.look(second + 0.5, silent=frozen)
+        if frozen:
+            assert sharing._balance.tasks == ["m0#0", "m1#0", "m2#0"]
+        for lane in range(4):
+            while lane not in frozen and (cut := sharing.take(lane)) is not None:
+                sharing.finished(cut, second + 0.6)
+    shares = balance.shares(list(balance.tasks))
+    assert len(shares) == 4
+    assert all(share == pytest.approx(0.25, abs=0.03) for share in shares)
+
+
 def test_nothing_is_dealt_to_a_lane_that_has_ended() -> None:
     sharing = dealt(EvenSplit(), 2)
     sharing.join(0, "a")

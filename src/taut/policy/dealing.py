@@ -60,10 +60,10 @@ class Dealt(FixedRanges):
             taken = set(self._places.values())
             slot = next(i for i in range(self.lanes) if f"{executor}#{i}" not in taken)
             self._places[lane] = f"{executor}#{slot}"
-            self._balance.join(self._places[lane])
-            if len(self._places) == self.lanes:
-                for gone in set(self._balance.tasks) - set(self._places.values()):
-                    self._balance.leave(gone)
+        self._balance.join(self._places[lane])
+        if place != self._places[lane] and len(self._places) == self.lanes:
+            for gone in set(self._balance.tasks) - set(self._places.values()):
+                self._balance.leave(gone)
         if self._pool.size:
             since = self._pool.since
             part = self._pool.size if lane in self._dealt else self._part(lane)
@@ -95,15 +95,25 @@ class Dealt(FixedRanges):
     def look(self, now: float, silent: Collection[int]) -> None:
         """Adjust shares; what lies at lanes that have fallen silent goes to others."""
         self._balance.adjust(now)
-        self._silent = set(silent)
+        # a lane that has ended says nothing either
+        gone = set(silent) - self._ended
+        for lane in gone - self._silent:
+            # nothing is learned of it now, and what was known must not make it look fast
+            self._balance.leave(self._places[lane])
+        for lane in self._silent - gone - self._ended:
+            self._balance.join(self._places[lane])
+        self._silent = gone
         for queue in (self._queues[lane] for lane in silent):
             if queue.size and self._there:
-                since = queue.since
-                self._deal(queue.cut_all(queue.size), since)
+                self._deal(queue.cut_all(queue.size), now)
 
     def left_for(self, lane: int) -> int:
         """What is left in its queue, and what came while nobody was there."""
         return super().left_for(lane) + self._stranded
+
+    def may_take_over(self, lane: int, of: int) -> bool:
+        """Anyone may: what lies at a lane that fell silent goes to others as well."""
+        return True
 
     @property
     def left(self) -> int:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from taut.errors import Abandoned
 from taut.policy.chunking import FixedSize
 from taut.policy.dealing import Dispatch
 from taut.policy.sharing import Range
@@ -20,6 +21,7 @@ from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
 from taut.spark.source.protocol import Answer, Beat, Chunk, Heard, Join, Report
+from taut.spark.source.pulse import Pulse
 from taut.spark.source.server import Server
 
 ROWS = 100
@@ -180,6 +182,120 @@ def test_without_replay_lanes_end_when_their_own_rows_are_done() -> None:
     lanes.chunk(0)
     lanes.finish(1)
     assert lanes.ask(1) == Answer((), (), 0.0), "else they stay to help"
+
+
+def test_a_chunk_issued_before_there_was_a_timeout_has_one_when_there_is() -> None:
+    replay = AdaptiveTimeout(period=1.0, fewest=1)
+    lanes = Lanes("shared", replay, "ab", rows=40)
+    slow = lanes.chunk(0)
+    quick = lanes.chunk(1)
+    lanes.now = 0.5
+    rest = lanes.finish(1, quick)
+    lanes.now = 1.5
+    lanes.batch.look(lanes.now)
+    assert lanes.batch.alarm is None, "nobody has looked at the first period yet"
+    replay.due(1, lanes.now)
+    assert replay.timeout is not None
+    lanes.batch.look(lanes.now)
+    assert lanes.batch.alarm is not None
+    lanes.now = 100.0
+    assert len(rest) == 3
+    assert lanes.chunk(1) == slow
+
+
+def test_idle_lanes_are_told_of_an_overdue_chunk_whoever_sees_it_first() -> None:
+    lanes = Lanes("fixed", At(0.01), "abc", rows=90)
+    lanes.chunk(0)
+    lanes.chunk(1)
+    assert not lanes.batch.rang
+    lanes.now = 0.5
+    assert lanes.batch.ring(0.05) == 0
+    assert lanes.chunk(2), "it has rows of its own, and takes those"
+    assert lanes.batch.ring(lanes.now) == 0, "seen already"
+    assert lanes.batch.rang
+    assert not lanes.batch.rang, "told once"
+
+
+def test_a_lane_that_thaws_hears_that_its_chunk_was_done() -> None:
+    lanes = Lanes("shared", At(1e9), "ab", rows=10)
+    slow = lanes.chunk(0)
+    lanes.now = 6.0
+    lanes.batch.beat(Beat("1", 1, 0), lanes.now)
+    lanes.batch.look(lanes.now)
+    assert lanes.chunk(1) == slow
+    assert lanes.ask(1, slow).emit == (slow.id,)
+    assert lanes.batch.beat(Beat("1", 0, 0), lanes.now) == Heard((slow.id,))
+    assert (lanes.batch.issued, lanes.batch.replayed) == (10, 0), "taken over, not issued twice"
+
+
+def test_without_replay_too_the_chunk_of_a_silent_lane_goes_to_who_is_dealt_rows() -> None:
+    lanes = Lanes("balance", NoReplay(), "ab")
+    slow, mine = lanes.chunk(0), lanes.chunk(1)
+    lanes.now = 6.0
+    lanes.batch.beat(Beat("1", 1, 0), lanes.now)
+    lanes.batch.look(lanes.now)
+    done = lanes.finish(1, mine)
+    assert slow in done
+    assert lanes.batch.over
+
+
+class Knowing(Pulse):
+    """A pulse that has heard of a chunk before anybody worked on it."""
+
+    def __init__(self, *lost: int) -> None:
+        super().__init__(Place(("127.0.0.1", 1), "token", "1"), 0, 0)
+        self._lost = frozenset(lost)
+
+
+def test_a_chunk_that_is_known_to_be_lost_is_not_begun_with() -> None:
+    pulse = Knowing(7)
+    assert pulse.lost(7)
+    assert pulse.work(7, lambda: pytest.fail("worked on for nothing")) is None
+    assert pulse.work(8, lambda: "rows") == "rows"
+
+
+def test_an_abandoned_of_a_functions_own_is_no_loss() -> None:
+    def function() -> None:
+        raise Abandoned("by itself")
+
+    with pytest.raises(Abandoned, match="by itself"):
+        Knowing(7).work(8, function)
+
+
+def test_no_import_is_interrupted() -> None:
+    """In a process of its own, where the signal comes in the middle of importing something."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["imported", "None"], done.stderr
+
+
+IMPORTING = """
+import os, signal, sys, time, types
+from taut.spark.source import pulse
+from taut.spark.source.connection import Place
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "slow_to_import":
+            os.kill(os.getpid(), signal.SIGUSR1)  # in the middle of the import
+            time.sleep(0.001)
+        return None
+
+made = pulse.Pulse(Place(("127.0.0.1", 1), "token", "1", replays=True), 0, 0)
+pulse._arm(made)
+sys.meta_path.insert(0, Slow())
+
+def function():
+    made._lost = frozenset([7])
+    try:
+        import slow_to_import
+    except ImportError:
+        print("imported", flush=True)
+    time.sleep(60)  # interrupted a little later
+
+print(made.work(7, function))
+"""
 
 
 def test_every_fifth_chunk_is_issued_twice_at_once() -> None:

@@ -39,6 +39,8 @@ from taut.spark.source.protocol import (
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
 _PATIENCE = 1.0
 """Seconds after which a lane near the holder takes an overdue chunk though a far one is idle."""
+_LONGEST_PULSE = 1.0
+"""Seconds that a pulse waits for news at most: its thread outlives the lane by as much."""
 _ANSWERS_KEPT = 2
 """Last answers of a lane, for a report that comes again; a lane has one open at a time."""
 
@@ -51,6 +53,7 @@ class _Lane:
     idle: bool = False
     finished: list[int] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
+    given_back: set[int] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
     asked: int = 0
 
@@ -62,6 +65,7 @@ class _Work:
     holders: frozenset[tuple[int, int]] = _NOBODY
     issued: float = 0.0
     twice: bool = False
+    taken_over: bool = False
 
     @property
     def size(self) -> int:
@@ -85,7 +89,9 @@ class Batch:
         self._replay = NoReplay() if replay is None else replay
         self._replays = not isinstance(self._replay, NoReplay)
         self._due: list[tuple[float, int]] = []
+        self._undated: list[int] = []  # issued before there was a timeout
         self._overdue: deque[int] = deque()
+        self._rang = False
         self._late: set[int] = set()  # lanes whose chunk is overdue
         self._silent: set[int] = set()
         self._losers: list[int] = []
@@ -144,6 +150,7 @@ class Batch:
             self._give_back(message.lane, lane)
             lane.attempt, lane.executor = message.attempt, message.executor
             lane.answers.clear()
+            lane.given_back.clear()
             lane.asked = 0
         return Joined([self._chunks[i].chunk for i in lane.finished])
 
@@ -189,15 +196,27 @@ class Batch:
     @property
     def patience(self) -> float:
         """Seconds that a lane's pulse may be kept waiting for news."""
-        return self._silence / 4.0
+        return min(self._silence / 4.0, _LONGEST_PULSE)
 
     def look(self, now: float) -> None:
         """Hand out again what lanes hold that have been silent for too long."""
         silent = [n for n, lane in self._lanes.items() if now - lane.seen > self._silence]
         for number in silent:
-            self._give_back(number, self._lanes[number])
+            lane = self._lanes[number]
+            lane.given_back |= lane.open
+            self._give_back(number, lane)
         self._silent = set(silent)
         self._sharing.look(now, silent)
+        self._date()
+
+    def _date(self) -> None:
+        """Once there is a timeout, it is for those chunks as well that were issued before."""
+        timeout = self._replay.timeout
+        open_ = [id_ for id_ in self._undated if self._chunks[id_].owner is None]
+        self._undated = open_ if timeout is None else []
+        for work in (self._chunks[id_] for id_ in open_ if timeout is not None):
+            assert timeout is not None
+            heapq.heappush(self._due, (work.issued + timeout * work.size, work.chunk.id))
 
     @property
     def alarm(self) -> float | None:
@@ -215,7 +234,15 @@ class Batch:
                 self._overdue.append(id_)
                 if not self._replay.eager:
                     self._late |= {number for number, _ in work.holders}
-        return len(self._overdue) - overdue
+        fresh = len(self._overdue) - overdue
+        self._rang = self._rang or fresh > 0
+        return fresh
+
+    @property
+    def rang(self) -> bool:
+        """Whether chunks are overdue of which those that wait have not been told; told once."""
+        told, self._rang = self._rang, False
+        return told
 
     def waits(self, number: int, now: float) -> bool:
         """Whether a lane that asks now would only be told to ask again."""
@@ -264,7 +291,8 @@ class Batch:
 
     def _lost(self, lane: _Lane) -> Iterator[int]:
         """The chunks that a lane works on and another one has finished."""
-        return (id_ for id_ in lane.open if self._chunks[id_].owner is not None)
+        held = lane.open | lane.given_back
+        return (id_ for id_ in held if self._chunks[id_].owner is not None)
 
     def _finish(self, message: Report, lane: _Lane, now: float) -> tuple[int, ...]:
         """The finished chunks that count: the first lane to finish one owns it."""
@@ -273,6 +301,7 @@ class Batch:
         size = 0
         for id_ in message.done:
             lane.open.discard(id_)
+            lane.given_back.discard(id_)
             work = self._chunks.get(id_)
             if work is None:
                 continue
@@ -283,7 +312,8 @@ class Batch:
                     self._losers += [n for n, _ in work.holders if n != message.lane]
                 work.holders = _NOBODY  # who finishes it too is told to discard
                 owned.append(id_)
-                self._replay.observe(work.size, now - work.issued, now)
+                if not work.taken_over:
+                    self._replay.observe(work.size, now - work.issued, now)
                 chunk = work.chunk
                 self._sharing.finished(Range(chunk.partition, chunk.start, chunk.end), now)
         lane.finished += owned
@@ -322,13 +352,19 @@ class Batch:
             return None
         if not found.holders:
             found.issued = now
-            due = None if found.twice else self._replay.due(found.size, now)
-            if due is not None:
-                heapq.heappush(self._due, (due, found.chunk.id))
+            self._set_due(found, now)
         found.holders |= {(number, lane.attempt)}
         lane.open.add(found.chunk.id)
-        self.issued += found.size
+        if not found.taken_over:
+            self.issued += found.size
         return found.chunk
+
+    def _set_due(self, work: _Work, now: float) -> None:
+        due = None if work.twice else self._replay.due(work.size, now)
+        if due is not None:
+            heapq.heappush(self._due, (due, work.chunk.id))
+        elif self._replays and not self._replay.eager and not work.twice:
+            self._undated.append(work.chunk.id)
 
     def _fresh(self, cut: Range | None) -> _Work | None:
         """A chunk of rows that nobody has had."""
@@ -347,6 +383,7 @@ class Batch:
             if work.owner is not None:
                 continue
             if self._may_take_over(number, of):
+                work.twice = work.taken_over = True
                 return work
             self._again.append((id_, of))
         return None
@@ -475,3 +512,8 @@ class Distributor:
     def ring(self, now: float) -> int:
         """How many chunks are overdue since the last time."""
         return sum(batch.ring(now) for batch in self._batches.values())
+
+    @property
+    def rang(self) -> bool:
+        """Whether those that wait have to be told of overdue chunks; told once."""
+        return sum(batch.rang for batch in self._batches.values()) > 0

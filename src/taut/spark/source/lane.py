@@ -16,6 +16,7 @@ from taut.spark.source.egress import Outbox, gate
 from taut.spark.source.protocol import (
     Answer,
     Ask,
+    Chunk,
     Emit,
     LaneRefused,
     Pause,
@@ -79,12 +80,11 @@ def run_lane(
                 match action:
                     case Ask(message):
                         given = connection.ask(message)
+                        pulse.begin()
                         _drop_lost(held, given)
                     case Work(chunk):
                         begun = time.perf_counter()
-                        read = log.read(chunk.partition, chunk.start, chunk.end)
-                        # only functions are interrupted: a log may have half an answer by then
-                        worked = pulse.work(chunk.id, partial(chain.run, read))
+                        worked = _worked(chunk, log, chain, pulse)
                         if worked is not None:
                             held[chunk.id] = worked
                         given = time.perf_counter() - begun
@@ -149,6 +149,15 @@ def _drop_lost(held: dict[int, pa.RecordBatch], reply: Reply) -> None:
     if isinstance(reply, Answer):
         for id_ in held.keys() - set(reply.emit):
             del held[id_]
+
+
+def _worked(chunk: Chunk, log: Log | Lenient, chain: Chain, pulse: Pulse) -> pa.RecordBatch | None:
+    """The rows of a chunk after all operators; None when another lane has finished it."""
+    if pulse.lost(chunk.id):
+        return None
+    read = log.read(chunk.partition, chunk.start, chunk.end)
+    # only functions are interrupted: a log may have half an answer by then
+    return pulse.work(chunk.id, partial(chain.run, read))
 
 
 class _Heap:

@@ -20,6 +20,8 @@ from taut.spark.source.protocol import Beat, Heard, Reply
 
 T = TypeVar("T")
 _SIGNAL = signal.SIGUSR1
+_AFTER_IMPORT = 0.02
+"""Seconds after which a function is interrupted that was importing something."""
 
 
 class Pulse:
@@ -32,6 +34,7 @@ class Pulse:
         self._over = threading.Event()
         self._lost: frozenset[int] = frozenset()
         self._current: int | None = None
+        self._begun = threading.Event()
         self._main = threading.main_thread().ident
         self._thread = threading.Thread(target=self._run, name=f"taut-beat-{number}", daemon=True)
 
@@ -43,27 +46,48 @@ class Pulse:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        self._begun.set()
         _disarm(self)
+
+    def begin(self) -> None:
+        """The lane has joined: it can be heard from now on."""
+        self._begun.set()
+
+    def lost(self, chunk: int) -> bool:
+        """Whether another lane has finished a chunk, as far as is known here."""
+        return chunk in self._lost
 
     def work(self, chunk: int, do: Callable[[], T]) -> T | None:
         """What ``do`` gives; None when another lane finished the chunk before."""
         try:
             self._current = chunk
-            done = do()
+            # whoever hears of it from now on sees what is worked on, and sends a signal
+            done = None if chunk in self._lost else do()
             self._current = None
         except Abandoned:
             self._current = None
+            if chunk not in self._lost:
+                raise  # a function's own
             return None
         return done
 
-    def interrupt(self) -> None:
-        """In the main thread, at any moment of it."""
-        if self._current in self._lost:
+    def interrupt(self, frame: FrameType | None) -> None:
+        """In the main thread, at any moment of it; not in the middle of an import.
+
+        A module that is half imported is broken for as long as the process lives.
+        """
+        if self._current not in self._lost:
+            return
+        if _importing(frame):
+            threading.Timer(_AFTER_IMPORT, self._send).start()
+        else:
             raise Abandoned(f"another lane has finished chunk {self._current}")
 
     def _run(self) -> None:
         connection = Connection(self._place)
-        held = False  # whether the last answer was held until there was news, or it was time
+        # whether the last answer was held until there was news, or it was time; where chunks may
+        # be lost the first is asked for as soon as the lane is known
+        held = self._place.replays and self._begun.wait(self._place.beat)
         while not self._over.wait(0.0 if held else self._place.beat):
             held = False
             # refused (it may come before the lane has joined) or not heard: the lane itself will
@@ -82,7 +106,11 @@ class Pulse:
         news = frozenset(heard.lost) - self._lost
         # those that are no longer open are not told again
         self._lost = frozenset(heard.lost)
-        if self._current in news and _armed is self and self._main is not None:
+        if self._current in news:
+            self._send()
+
+    def _send(self) -> None:
+        if self._current in self._lost and _armed is self and self._main is not None:
             signal.pthread_kill(self._main, _SIGNAL)
 
 
@@ -111,4 +139,12 @@ def _disarm(pulse: Pulse) -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     if _armed is not None:
-        _armed.interrupt()
+        _armed.interrupt(frame)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -133,9 +133,18 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
     schema
         The columns of json, csv and parquet files: DDL such as ``"word string, n bigint"``, an
         Arrow schema, or a mapping of names to types.
-    dispatch
-        ``"shared"`` (one queue for all lanes), ``"executor"`` (one for each executor) or
-        ``"fixed"`` (ranges cut beforehand, as Spark does).
+    dispatch, balanceEvery
+        ``"shared"`` (one queue for all lanes), ``"executor"`` (one for each executor), ``"fixed"``
+        (ranges cut beforehand, as Spark does), or queues of the lanes' own: ``"balance"`` (by
+        latency, looked at every ``balanceEvery``), ``"even"``, ``"two-choices"``.
+    replay, replayBudget
+        ``"adaptive"``: a chunk that takes too long goes to another lane as well, for a share
+        ``replayBudget`` of them; ``"replicate-20"``, ``-50``, ``-100``; ``"none"``.
+    admission
+        Where ``maxOffsetsPerTrigger`` goes: ``"proportional"``, ``"largest-backlog"`` or
+        ``"round-robin"``.
+    egress, egressEvery
+        Which lane's sink may write: ``"all"``, ``"largest-backlog"`` or ``"round-robin"``.
     chunk
         Offsets a chunk, or ``"guided"``: large first, smaller towards the end of the batch.
     timing, horizon

@@ -78,14 +78,16 @@ class Server:
     def _look(self) -> None:
         with self._lock:
             self.distributor.look(self._clock())
+            alarm = self.distributor.alarm
         self.wake()
+        self._set(alarm)
 
     def _ring(self) -> None:
         """A chunk may be overdue: those that wait can take it."""
         with self._lock:
-            overdue = self.distributor.ring(self._clock())
-            alarm = self.distributor.alarm
-        if overdue:
+            self.distributor.ring(self._clock())
+            rang, alarm = self.distributor.rang, self.distributor.alarm
+        if rang:
             self.wake()
         self._set(alarm)
 
@@ -107,10 +109,11 @@ class Server:
             over = batch is not None and batch.over
             alarm = None if batch is None else batch.alarm
             losers = [] if batch is None else batch.losers
+            rang = batch is not None and batch.rang
         for lane in losers:
             self._listener.ring(of=(request.batch, lane))
-        if over and isinstance(request, Report) and request.done:
-            self.wake()  # those that stayed to take over what others might lose
+        if rang or (over and isinstance(request, Report) and request.done):
+            self.wake()  # those that stayed to take over what others lose or are too long about
         self._set(alarm)
         return reply
 
@@ -140,4 +143,8 @@ class Server:
     def _waits(self, request: Report) -> bool:
         with self._lock:
             batch = self.distributor.get(request.batch)
-            return batch is not None and batch.waits(request.lane, self._clock())
+            waits = batch is not None and batch.waits(request.lane, self._clock())
+            rang = batch is not None and batch.rang
+        if rang:
+            self.wake()  # it may be for another lane
+        return waits
