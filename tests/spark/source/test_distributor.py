@@ -100,6 +100,7 @@ def test_a_day_of_chunks_leaves_nothing_behind() -> None:
     assert day.now == HOURS * 3_600
     assert day.chunks >= HOURS * 3_600 * ROWS_PER_S / 4
     assert len(day.distributor) == 0
-    assert len(pickle.dumps(day.distributor)) == after_an_hour
+    counts = 2 * 8  # what was issued, and issued twice: numbers that grow
+    assert len(pickle.dumps(day.distributor)) <= after_an_hour + counts
     # rows have larger numbers later in the day: a byte or two each
     assert day.peak <= 1.1 * peak
