@@ -111,6 +111,8 @@ def measure(spark: Any, ports: list[int], how: dict[str, str], seconds: float) -
         query = writer.option("checkpointLocation", folder).start()
         while written < rows and query.isActive:
             time.sleep(0.2)
+        while query.isActive and not any(p["numInputRows"] for p in query.recentProgress):
+            time.sleep(0.2)  # a batch is told of once it is committed
         progress = [p for p in query.recentProgress if p["numInputRows"]]
         stats = stream.stats()
         query.stop()
