@@ -22,7 +22,8 @@ from taut.policy.chunking import Chunking, FixedSize, Guided
 from taut.policy.dealing import DISPATCHES, Dispatch
 from taut.policy.sharing import Range
 from taut.policy.timeout import AdaptiveTimeout, NoReplay, Replay, Replication
-from taut.spark.source.distributor import Batch, Distributor
+from taut.spark.source.dealt import Batch
+from taut.spark.source.distributor import Distributor
 from taut.spark.source.protocol import (
     Ask,
     Beat,

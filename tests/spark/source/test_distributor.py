@@ -7,7 +7,8 @@ from collections import Counter
 
 from taut.policy.chunking import Guided
 from taut.policy.sharing import Range, SharedQueue
-from taut.spark.source.distributor import Batch, Distributor
+from taut.spark.source.dealt import Batch
+from taut.spark.source.distributor import Distributor
 from taut.spark.source.protocol import Ask, Emit, Pause, Script, Work, lane
 
 LANES = 4

@@ -16,7 +16,7 @@ from taut.policy.dealing import Dispatch
 from taut.policy.sharing import Range
 from taut.policy.timeout import AdaptiveTimeout, NoReplay, Replay, Replication
 from taut.spark.source.connection import Place
-from taut.spark.source.distributor import Batch
+from taut.spark.source.dealt import Batch
 from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain

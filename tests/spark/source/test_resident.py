@@ -16,7 +16,7 @@ import taut
 from taut.policy.chunking import Guided
 from taut.policy.sharing import SharedQueue
 from taut.spark.source.connection import Place
-from taut.spark.source.distributor import Batch
+from taut.spark.source.dealt import Batch
 from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.memory import MemoryLog

@@ -27,7 +27,7 @@ from taut.policy.sharing import Range, SharedQueue
 from taut.spark.source import connection as connection_module
 from taut.spark.source import lane as lane_module
 from taut.spark.source.connection import Place
-from taut.spark.source.distributor import Batch
+from taut.spark.source.dealt import Batch
 from taut.spark.source.frames import VERSION, Client, Hello, encode
 from taut.spark.source.lane import run_lane
 from taut.spark.source.logs.schedule import ScheduleLog

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.source.simulated import Wrong, main, play
 
 from taut.policy.sharing import SharedByExecutor
-from taut.spark.source.distributor import Batch
+from taut.spark.source.dealt import Batch
 from taut.spark.source.protocol import Answer, Joined, Report
 
 SEEDS = 2_000

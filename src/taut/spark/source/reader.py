@@ -27,7 +27,8 @@ from taut.policy.admission import Limits, admit
 from taut.policy.sharing import Range
 from taut.spark.source.connection import Place
 from taut.spark.source.control import FORMAT
-from taut.spark.source.distributor import Batch, Distributor
+from taut.spark.source.dealt import Batch
+from taut.spark.source.distributor import Distributor
 from taut.spark.source.follower import Follower, Stats, Wheel
 from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from taut.errors import LogError
 from taut.policy.sharing import Range
-from taut.spark.source.distributor import Batch
+from taut.spark.source.dealt import Batch
 from taut.spark.source.logs.base import Log, Offsets
 from taut.spark.source.server import Server
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from taut.policy.sharing import Range
-from taut.spark.source.distributor import Batch, Distributor
+from taut.spark.source.dealt import Batch
+from taut.spark.source.distributor import Distributor
 from taut.spark.source.listener import Listener
 from taut.spark.source.protocol import Beat, Heard, Reply, Report, Request
 
