@@ -5,6 +5,7 @@ import taut
 
 def test_the_public_names_are_these() -> None:
     assert sorted(taut.__all__) == [
+        "Abandoned",
         "DataLost",
         "EnvironmentProblem",
         "LogError",
@@ -17,6 +18,7 @@ def test_the_public_names_are_these() -> None:
         "Slo",
         "SloError",
         "StartError",
+        "Stats",
         "Status",
         "TautError",
         "Window",

@@ -77,7 +77,7 @@ def live(spark: SparkSession, folder: Path) -> dict[str, object]:
             query.wait(0.1)
             if query.error():
                 raise RuntimeError(query.error())
-    found = sink.rows()
+    found = sorted(sink.rows(), key=lambda row: row["window"].end)
     return {
         "ends": [row["window"].end.timestamp() for row in found],
         "rows": [row["rows"] for row in found],

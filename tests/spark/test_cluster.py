@@ -26,5 +26,5 @@ def test_same_rows_on_a_cluster(tmp_path: Path) -> None:
     assert sorted(found["taut"]) == sorted(found["stock"])
     live = found["live"]
     assert len(live["ends"]) == len(set(live["ends"])) >= 3
-    assert set(live["rows"][1:]) == {400}
+    assert set(live["rows"][1:]) == {400}, "all but the first window, which may begin midway"
     assert len(live["by"]) == 2, "both workers took part"
