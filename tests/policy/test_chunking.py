@@ -1,3 +1,4 @@
+import random
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,17 @@ def test_no_chunk_takes_longer_than_it_may() -> None:
     chunking = Guided(smallest=1, share=1.0, longest=0.01)
     chunking.observe(100, 100.0)
     assert chunking.size(1_000_000, 4, 4) == 1, "at least one row"
+
+
+def test_rows_that_happen_to_be_short_do_not_make_chunks_large() -> None:
+    """Exponential times of 20 ms: one in a hundred takes 0.2 ms, and the pace is 50 rows/s."""
+    draw = random.Random(1)
+    chunking = Guided(smallest=1, share=1.0, shortest=0.0, longest=0.01)
+    sizes = []
+    for _ in range(10_000):
+        chunking.observe(1, draw.expovariate(50.0))
+        sizes.append(chunking.size(1_000, 4, 4))
+    assert sum(size > 1 for size in sizes) < 10
 
 
 def test_a_chunk_is_worth_asking_for() -> None:

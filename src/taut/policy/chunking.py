@@ -32,6 +32,8 @@ CLAIMS_PER_SECOND = 4_000.0
 """What a distributor can answer with room to spare, however many lanes ask."""
 WORTH_ASKING = 0.002
 """Seconds of work that are worth a claim, which takes a lane some tenths of a millisecond."""
+_KEPT = 0.9
+"""What counts of earlier chunks when another is done."""
 
 
 class FixedSize:
@@ -64,17 +66,31 @@ class FixedSize:
 
 
 class Pace:
-    """How many offsets a second a lane works through, learned from what lanes report."""
+    """How many offsets a second a lane works through, learned from what lanes report.
+
+    Offsets and seconds are added up, older ones fading, and only then divided: the mean of what
+    single chunks came to a second would be that of the luckiest, where rows differ in how long
+    they take.
+
+    >>> pace = Pace()
+    >>> for seconds in (0.1, 0.001, 0.1, 0.1):
+    ...     pace.observe(1, seconds)
+    >>> round(pace.per_second)
+    13
+    """
 
     def __init__(self) -> None:
         self.per_second: float | None = None
+        self._offsets = 0.0
+        self._seconds = 0.0
 
     def observe(self, size: int, seconds: float) -> None:
         """A lane took so long for so many offsets."""
         if seconds <= 0.0:
             return
-        seen = size / seconds
-        self.per_second = seen if self.per_second is None else 0.8 * self.per_second + 0.2 * seen
+        self._offsets = _KEPT * self._offsets + size
+        self._seconds = _KEPT * self._seconds + seconds
+        self.per_second = self._offsets / self._seconds
 
     def claimed(self, total: int, claims_per_second: float, shortest: float) -> float:
         """Offsets that a claim is worth at least; 0 until it is known.
