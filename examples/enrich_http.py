@@ -1,12 +1,12 @@
-"""Rows enriched by an HTTP service with one slow replica and pauses: four ways to deal them out.
+"""Rows enriched by an HTTP service with one slow replica and pauses: five ways to deal them out.
 
     python examples/enrich_http.py [SECONDS]
 
 Four replicas of a small service run on this machine, each in a process of its own. One of them
 takes four times as long as the others, and each answers one call in 500 only after a third of a
 second, as a service does that collects garbage or waits for a lock. Every lane has its replica. The
-same stream runs with fixed ranges, as Spark cuts them, with replay, with balance, and with both;
-the table shows how long rows took from arrival to the sink, and how long batches took.
+same stream runs with fixed ranges, as Spark cuts them, with replay, with balance, with both, and
+with one queue and replay; the table shows how long rows took from arrival to the sink, and how long batches took.
 """
 
 from __future__ import annotations

@@ -203,6 +203,23 @@ def test_never_far_above_the_optimum_of_a_search(arrivals: list[list[int]]) -> N
     assert best <= seen <= bound(len(arrivals[0])) * best
 
 
+@STEADY
+@given(batches=instances(queues=4, slots=8), budget=st.integers(1, 4))
+def test_admission_is_never_far_above_the_optimum(batches: list[list[int]], budget: int) -> None:
+    """A batch spends its budget at once, after all its rows have come."""
+    names = [str(n) for n in range(len(batches[0]))]
+    waiting, seen = dict.fromkeys(names, 0), 0
+    for come in batches:
+        waiting = {name: waiting[name] + n for name, n in zip(names, come, strict=True)}
+        seen = max(seen, *waiting.values())
+        taken = largest_first(waiting, budget)
+        waiting = {name: waiting[name] - taken[name] for name in names}
+    nothing = [0] * len(names)
+    slots = [row for come in batches for row in (come, *[nothing] * (budget - 1))]
+    best = optimum(slots)
+    assert best <= seen <= bound(len(names)) * best
+
+
 def skewed(queues: int, slots: int) -> list[list[int]]:
     """Each slot a row for the first queue, three at first, and one for another in turn."""
     return [[1 if slot else 3] + [int(slot % (queues - 1) == n) for n in range(queues - 1)]
@@ -248,7 +265,7 @@ def test_names() -> None:
     assert list(ADMISSIONS) == ["proportional", "round-robin", "largest-backlog"]
     assert ADMISSIONS["proportional"]() is proportional
     assert ADMISSIONS["round-robin"]() is not ADMISSIONS["round-robin"]()
-    assert list(EGRESSES) == ["all", "round-robin", "largest-backlog"]
-    assert EGRESSES["all"] is None
+    assert list(EGRESSES) == ["all", "buffered", "round-robin", "largest-backlog"]
+    assert EGRESSES["all"] is EGRESSES["buffered"] is None
     builders: list[Callable[[], Signals]] = [b for b in EGRESSES.values() if b is not None]
     assert [build().pick([1, 2]) for build in builders] == [0, 1]

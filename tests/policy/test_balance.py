@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.policy.balance import BALANCES, Balance, EvenSplit, LatencyBalance, TwoChoices
+from taut.policy.balance import BALANCES, PERIOD, Balance, EvenSplit, LatencyBalance, TwoChoices
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 NAMES = [f"task {n}" for n in range(6)]
@@ -67,6 +67,7 @@ class Literal:
             self.seen.append((task, seconds, rows))
 
     def adjust(self) -> bool:
+        fresh = {t for t, _, n in self.seen if n}
         for task in self.share:
             rows = sum(n for t, _, n in self.seen if t == task)
             if rows:
@@ -81,6 +82,8 @@ class Literal:
             fast, slow = ranking.pop(0), ranking.pop()
             if self.latency[slow] <= self.ratio * self.latency[fast]:
                 break
+            if not {fast, slow} & fresh:
+                continue
             moved = min(self.unit, self.share[slow] - self.unit)
             self.share[slow] -= moved
             self.share[fast] += moved
@@ -174,11 +177,14 @@ def test_no_rows_no_news() -> None:
     balance.observe("a", 1.0, 1)
     balance.observe("b", 4.0, 1)
     assert balance.adjust(5.0)
-    assert balance.adjust(10.0), "still known"
+    assert not balance.adjust(10.0), "nothing new, and nothing moves"
+    balance.observe("a", 1.0, 1)
+    assert balance.adjust(15.0), "b is still known"
     assert balance.shares(["a", "b", "new"]) == pytest.approx([1 / 3 + 0.02, 1 / 3 - 0.02, 1 / 3])
     balance.leave("b")
     balance.join("b")
-    assert not balance.adjust(15.0), "another of that name"
+    balance.observe("a", 1.0, 1)
+    assert not balance.adjust(20.0), "another of that name"
 
 
 # Dealing
@@ -217,7 +223,7 @@ def test_rows_are_dealt_by_share_over_time(weights: list[int], sizes: list[int])
 @given(calls=st.lists(st.tuples(st.sets(st.sampled_from(NAMES)), st.integers(0, 9)), max_size=40))
 def test_whoever_is_there_gets_all_of_it(calls: list[tuple[set[str], int]]) -> None:
     for build in BALANCES.values():
-        balance = build()
+        balance = build(PERIOD)
         joined(balance, NAMES)
         for some, rows in calls:
             tasks = sorted(some)
@@ -455,7 +461,7 @@ def test_old_news_make_two_choices_swing_and_latency_balance_settle() -> None:
     speeds, load = [48.0, 40.0, 40.0, 40.0, 32.0], 150.0
     shares, latencies = {}, {}
     for name in ("balance", "two-choices"):
-        every = Queues(BALANCES[name](), speeds, load).run(60)
+        every = Queues(BALANCES[name](PERIOD), speeds, load).run(60)
         shares[name], latencies[name] = every[0][30:], every[1][30:]
     assert swing(shares["two-choices"]) > 0.4, "of an even share"
     assert swing(shares["balance"]) < 0.1
@@ -469,7 +475,7 @@ def test_old_news_make_two_choices_swing_and_latency_balance_settle() -> None:
 
 @BUILDS
 def test_who_comes_and_goes(name: str) -> None:
-    balance = BALANCES[name]()
+    balance = BALANCES[name](PERIOD)
     assert list(balance.tasks) == []
     assert balance.shares([]) == []
     assert balance.deal([], 0) == []
@@ -490,7 +496,7 @@ def test_who_comes_and_goes(name: str) -> None:
     assert list(balance.tasks) == []
     balance.join("d")
     assert balance.shares(["d"]) == [1.0]
-    assert BALANCES[name]() is not BALANCES[name]()
+    assert BALANCES[name](PERIOD) is not BALANCES[name](PERIOD)
 
 
 @BUILDS
@@ -509,7 +515,7 @@ def test_who_comes_and_goes(name: str) -> None:
     ],
 )
 def test_wrong_calls_are_refused(name: str, wrong: Callable[[Balance], object], told: str) -> None:
-    balance = joined(BALANCES[name](), ["a", "b"])
+    balance = joined(BALANCES[name](PERIOD), ["a", "b"])
     with pytest.raises(ValueError, match=told):
         wrong(balance)
 

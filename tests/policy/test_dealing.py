@@ -46,6 +46,19 @@ def test_it_is_all_dealt_out_though_a_place_is_new() -> None:
     assert set(sharing._balance.tasks) == {"known#0", "new#0"}, "a place without a lane is no more"
 
 
+def test_a_lane_that_is_tried_again_leaves_the_others_theirs() -> None:
+    """Two of four lanes run, one fails, and its next attempt comes before the other two."""
+    sharing = dealt(EvenSplit(), 4)
+    sharing.add([Range("p", 0, 400)], 0.0)
+    sharing.join(0, "a")
+    sharing.join(1, "b")
+    sharing.join(0, "a")
+    assert sharing.waiting_at(0) == 100
+    sharing.join(2, "a")
+    sharing.join(3, "b")
+    assert [sharing.waiting_at(lane) for lane in range(4)] == [100] * 4
+
+
 def test_rows_that_come_later_go_to_the_lanes_that_are_there() -> None:
     sharing = dealt(EvenSplit(), 3)
     sharing.join(0, "a")

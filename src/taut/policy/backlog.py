@@ -138,8 +138,11 @@ ADMISSIONS: dict[str, Callable[[], Spend]] = {
 }
 """The ways of spending a batch's budget by name; each value builds a fresh one."""
 
+TAU = 0.05
+"""Seconds that whoever may send keeps that right, unless told otherwise."""
 EGRESSES: dict[str, Callable[[], Signals] | None] = {
     "all": None,
+    "buffered": None,
     "round-robin": RoundRobinSignal,
     "largest-backlog": LargestBacklog,
 }

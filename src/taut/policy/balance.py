@@ -12,7 +12,7 @@ gone says so with ``leave``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import Protocol
 
@@ -257,7 +257,8 @@ class LatencyBalance(_Measured):
         Seconds from one adjustment to the next.
     age
         Weight of the last period's mean latency against what was known before. A task without
-        rows in it keeps what was known; one of which nothing is known yet is not paired.
+        rows in it keeps what was known; one of which nothing is known yet is not paired. Between
+        two that had no rows in it nothing moves.
     ratio
         How many times longer the slower of a pair takes before anything moves.
     unit
@@ -313,6 +314,8 @@ class LatencyBalance(_Measured):
             fast, slow = known[n], known[-1 - n]
             if not self._latency[slow] > self.ratio * self._latency[fast]:
                 break
+            if fast not in means and slow not in means:
+                continue  # nothing new of either: what was known must not move load for ever
             moved = min(unit, self._shares[slow] - unit)
             if moved > 1e-12:
                 self._shares[slow] -= moved
@@ -397,9 +400,11 @@ def _check_rows(tasks: Sequence[str], rows: int) -> None:
         raise ValueError(f"{rows} rows to deal, and no task to deal them to")
 
 
-BALANCES: dict[str, Callable[[], Balance]] = {
-    "even": EvenSplit,
-    "balance": LatencyBalance,
-    "two-choices": TwoChoices,
+PERIOD = 5.0
+"""Seconds from one adjustment to the next, unless told otherwise."""
+BALANCES: Mapping[str, Callable[[float], Balance]] = {
+    "even": lambda period: EvenSplit(),
+    "balance": lambda period: LatencyBalance(period=period),
+    "two-choices": lambda period: TwoChoices(period=period),
 }
-"""The ways of dealing rows by name; each value builds a fresh one."""
+"""The ways of dealing rows by name; each value builds a fresh one, for a period."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from taut.policy.balance import Balance, EvenSplit, LatencyBalance, TwoChoices
+from taut.policy.balance import BALANCES, PERIOD, Balance
 from taut.policy.chunking import Chunking
 from taut.policy.sharing import (
     FixedRanges,
@@ -66,7 +66,8 @@ class Dealt(FixedRanges):
                 self._balance.leave(gone)
         if self._pool.size:
             since = self._pool.since
-            part = self._pool.size if lane in self._dealt else self._part(lane)
+            # one that is tried again has had its part: the rest is for those yet to come
+            part = self._stranded if lane in self._dealt else self._part(lane)
             self._queues[lane].extend(self._pool.cut_all(part), since)
         self._dealt.add(lane)
 
@@ -165,28 +166,23 @@ class Dealt(FixedRanges):
         return taken
 
 
-_DEALT: dict[str, Callable[[float], Balance]] = {
-    "even": lambda period: EvenSplit(),
-    "balance": lambda period: LatencyBalance(period=period),
-    "two-choices": lambda period: TwoChoices(period=period),
-}
 _QUEUED: dict[str, Callable[[int, Chunking], Sharing]] = {
     "fixed": FixedRanges,
     "shared": SharedQueue,
     "executor": SharedByExecutor,
 }
-DISPATCHES = (*_QUEUED, *_DEALT)
+DISPATCHES = (*_QUEUED, *BALANCES)
 """The ways of sharing by name."""
 
 
 class Dispatch:
     """A way of sharing by its name, and what it learns from one batch for the next."""
 
-    def __init__(self, name: str, period: float = 5.0) -> None:
+    def __init__(self, name: str, period: float = PERIOD) -> None:
         if name not in DISPATCHES:
             raise ValueError(f"dispatch={name!r} is not known; one of: {', '.join(DISPATCHES)}")
         self._name = name
-        self.balance = _DEALT[name](period) if name in _DEALT else None
+        self.balance = BALANCES[name](period) if name in BALANCES else None
 
     def sharing(self, lanes: int, chunking: Chunking) -> Sharing:
         """For a batch."""

@@ -30,6 +30,10 @@ class Replay(Protocol):
         """A unit has finished, so long after it was first issued."""
         ...
 
+    def adjust(self, now: float) -> None:
+        """Time passes, also while nothing is issued and nothing finishes. Call it often."""
+        ...
+
     @property
     def timeout(self) -> float | None:
         """Seconds a row; None while there is none."""
@@ -48,6 +52,9 @@ class NoReplay:
 
     def observe(self, size: int, seconds: float, now: float) -> None:
         """Nothing to learn."""
+
+    def adjust(self, now: float) -> None:
+        """Nothing to adjust."""
 
 
 class AdaptiveTimeout:
@@ -104,18 +111,19 @@ class AdaptiveTimeout:
 
     def due(self, size: int, now: float) -> float | None:
         """The timeout for so many rows from now."""
-        self._adjust(now)
+        self.adjust(now)
         return None if self._timeout is None else now + self._timeout * size
 
     def observe(self, size: int, seconds: float, now: float) -> None:
         """Keep a sample for the end of the period; one that a clock set back has spoilt is not."""
         if size < 1:
             raise ValueError(f"a unit of {size} rows: at least 1 is needed")
-        self._adjust(now)
+        self.adjust(now)
         if seconds >= 0.0:
             self._samples.append(seconds / size)
 
-    def _adjust(self, now: float) -> None:
+    def adjust(self, now: float) -> None:
+        """Set the timeout anew, if a period is over and has samples enough."""
         if self._over is None:
             self._over = now + self.period
         if now < self._over or len(self._samples) < self.fewest:
@@ -169,6 +177,9 @@ class Replication:
 
     def observe(self, size: int, seconds: float, now: float) -> None:
         """Nothing to learn."""
+
+    def adjust(self, now: float) -> None:
+        """Nothing to adjust."""
 
 
 def timeout_for(latencies: Sequence[float], budget: float = 1.0) -> float:

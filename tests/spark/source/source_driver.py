@@ -129,12 +129,11 @@ def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, str]) 
             total=ROWS,
             partitions=3,
             lanes=4,
-            chunk=100,
             startingOffsets="earliest",
             beat="200 ms",
             silence="1 s",
             **timing,
-            **options,
+            **{"chunk": "100"} | options,
         )
         .map(trouble(str(folder), fault), "n bigint, lane int")
         .to(in_lane(str(folder)))

@@ -93,7 +93,12 @@ def driver(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dr
 
 
 PLAIN: dict[str, str] = {}
-ALL_ON = {"dispatch": "balance", "replay": "adaptive", "egress": "largest-backlog"}
+ALL_ON = {
+    "dispatch": "balance",
+    "replay": "adaptive",
+    "egress": "largest-backlog",
+    "chunk": "10",  # so many that there is a timeout
+}
 TWICE = {"dispatch": "fixed", "replay": "replicate-100", "egress": "round-robin"}
 LEVELLED = {"admission": "largest-backlog"}
 

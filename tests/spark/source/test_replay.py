@@ -39,7 +39,13 @@ class Lanes:
     """Lanes of one batch, asked by hand, by a clock of their own."""
 
     def __init__(
-        self, dispatch: str, replay: Replay, executors: str, rows: int = ROWS, chunk: int = 10
+        self,
+        dispatch: str,
+        replay: Replay,
+        executors: str,
+        rows: int = ROWS,
+        chunk: int = 10,
+        joined: int | None = None,
     ) -> None:
         chunking = FixedSize(chunk, claims_per_second=1e9)
         sharing = Dispatch(dispatch).sharing(len(executors), chunking)
@@ -48,8 +54,12 @@ class Lanes:
         self.batch.close()
         self.now = 0.0
         self.asked = dict.fromkeys(range(len(executors)), 0)
-        for lane, executor in enumerate(executors):
-            self.batch.join(Join("1", lane, 0, executor), self.now)
+        self._executors = executors
+        for lane in range(len(executors) if joined is None else joined):
+            self.join(lane)
+
+    def join(self, lane: int) -> None:
+        self.batch.join(Join("1", lane, 0, self._executors[lane]), self.now)
 
     def ask(self, lane: int, *done: Chunk) -> Answer:
         ids = tuple(chunk.id for chunk in done)
@@ -130,12 +140,55 @@ def test_one_on_the_same_executor_does_where_no_other_is_idle() -> None:
     assert lanes.chunk(1) == slow
 
 
-def test_it_goes_in_the_end_though_who_should_take_it_does_not_come() -> None:
-    lanes = Lanes("shared", At(0.01), "aab", rows=10)
+@pytest.mark.parametrize("timeout", [0.01, 5.0])
+def test_it_goes_in_the_end_though_who_should_take_it_does_not_come(timeout: float) -> None:
+    lanes = Lanes("shared", At(timeout / 10), "aab", rows=10)
     slow = lanes.chunk(0)
     assert lanes.batch.waits(2, 0.0)
-    lanes.now = 1.2
+    lanes.now = timeout + 0.5
+    assert lanes.ask(1).chunks == (), "lane 2 is further away"
+    lanes.now = timeout + 1.2
     assert lanes.chunk(1) == slow
+
+
+def test_nobody_waits_for_an_idle_lane_that_has_fallen_silent() -> None:
+    lanes = Lanes("shared", At(1e9), "aab", rows=10)
+    slow = lanes.chunk(0)
+    assert lanes.batch.waits(2, 0.0)
+    lanes.now = 6.0
+    for alive in (0, 1):
+        lanes.batch.beat(Beat("1", alive, 0), lanes.now)
+    lanes.batch.look(lanes.now)
+    lanes.batch._replay = At(0.0)
+    lanes.batch._due = [(lanes.now, slow.id)]
+    assert lanes.chunk(1) == slow
+
+
+def test_what_is_overdue_and_left_over_is_issued_once_more_and_no_oftener() -> None:
+    lanes = Lanes("shared", At(0.01), "abc", rows=10)
+    slow = lanes.chunk(0)
+    lanes.now = 1.0
+    assert lanes.batch.ring(lanes.now) == 1, "and nobody asks"
+    lanes.now = 6.0
+    for alive in (1, 2):
+        lanes.batch.beat(Beat("1", alive, 0), lanes.now)
+    lanes.batch.look(lanes.now)
+    assert lanes.chunk(1) == slow
+    assert lanes.ask(2).chunks == ()
+    assert (lanes.batch.issued, lanes.batch.replayed) == (10, 0)
+
+
+def test_what_went_to_another_as_overdue_is_not_left_over_as_well() -> None:
+    """Before all lanes have joined, lanes with rows of their own may not take over, only replay."""
+    lanes = Lanes("fixed", At(0.01), "abc", rows=10, joined=2)
+    slow, own = lanes.chunk(0), lanes.chunk(1)
+    lanes.now = 6.0
+    lanes.batch.beat(Beat("1", 1, 0), lanes.now)
+    lanes.batch.look(lanes.now)
+    assert lanes.chunk(1, own) == slow
+    lanes.join(2)
+    assert slow not in lanes.finish(2)
+    assert lanes.batch.replayed == slow.end - slow.start
 
 
 @pytest.mark.parametrize("dispatch", ["fixed", "even", "balance"])
@@ -191,13 +244,12 @@ def test_a_chunk_issued_before_there_was_a_timeout_has_one_when_there_is() -> No
     quick = lanes.chunk(1)
     lanes.now = 0.5
     rest = lanes.finish(1, quick)
+    lanes.batch.look(lanes.now)
+    assert lanes.batch.alarm is None, "the first period is not over"
     lanes.now = 1.5
     lanes.batch.look(lanes.now)
-    assert lanes.batch.alarm is None, "nobody has looked at the first period yet"
-    replay.due(1, lanes.now)
     assert replay.timeout is not None
-    lanes.batch.look(lanes.now)
-    assert lanes.batch.alarm is not None
+    assert lanes.batch.alarm is not None, "though nothing is issued and nothing finishes"
     lanes.now = 100.0
     assert len(rest) == 3
     assert lanes.chunk(1) == slow
@@ -252,6 +304,18 @@ def test_a_chunk_that_is_known_to_be_lost_is_not_begun_with() -> None:
     assert pulse.lost(7)
     assert pulse.work(7, lambda: pytest.fail("worked on for nothing")) is None
     assert pulse.work(8, lambda: "rows") == "rows"
+
+
+def test_nobody_is_interrupted_after_an_error() -> None:
+    pulse = Knowing()
+
+    def fails() -> None:
+        raise KeyError("the function's own")
+
+    with pytest.raises(KeyError):
+        pulse.work(7, fails)
+    pulse._lost = frozenset({7})
+    pulse.interrupt(None)  # raises nothing
 
 
 def test_an_abandoned_of_a_functions_own_is_no_loss() -> None:

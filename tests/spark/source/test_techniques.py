@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +155,56 @@ def test_what_replay_costs_is_told(
     assert 0.0 < stats.cost <= 1.0
 
 
+@pytest.mark.parametrize("dispatch", ["fixed", "shared", "balance"])
+def test_a_row_that_hangs_is_done_by_another_lane(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None], dispatch: str
+) -> None:
+    """The first lane to meet it would wait for minutes; it is interrupted, and does it not again.
+
+    Nothing else is left to be issued or to finish by the time that there is a timeout.
+    """
+    there, over = tmp_path / "there", tmp_path / "over"
+
+    def meets(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == _MARK:
+            try:
+                there.touch(exist_ok=False)
+            except FileExistsError:
+                return {"n": row["n"]}
+            try:
+                threading.Event().wait(_LONG)
+            except taut.Abandoned:
+                over.touch()
+                raise
+        return {"n": row["n"]}
+
+    stream = taut.read(
+        spark, "schedule", start=1_790_000_000.0, rate=1_000, total=2_000, partitions=2, lanes=2,
+        startingOffsets="earliest", chunk=5, dispatch=dispatch, replay="adaptive",
+    ).map(meets, "n bigint")  # fmt: skip
+    seen: Counter[int] = Counter()
+
+    def sink(df: Any, batch_id: int) -> None:
+        seen.update(df.select("n").toArrow().column("n").to_pylist())
+
+    writer = stream.load().writeStream.foreachBatch(sink)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        eventually(lambda: _ended(query))
+        eventually(lambda: (stats := stream.stats()) is not None and stats.replayed > 0)
+    finally:
+        query.stop()
+    assert seen == Counter(range(2_000))
+    assert over.exists(), "the lane was interrupted"
+    stats = stream.stats()
+    assert stats is not None
+    assert stats.timeout is not None
+    assert stats.replayed < 2_000
+
+
+_MARK, _LONG = 700, 250.0
+
+
 def _slowly(value: str) -> str:
     import time
 
@@ -174,10 +225,17 @@ def _slowly(value: str) -> str:
         ({"balanceEvery": "1 s"}, "balanceEvery='1 s' needs dispatch='balance' or 'two-choices'"),
         ({"replayBudget": "0.1"}, "replayBudget='0.1' needs replay='adaptive'"),
         ({"replay": "replicate-20", "replayBudget": "0.1"}, "needs replay='adaptive'"),
-        ({"replay": "adaptive", "replayBudget": "2"}, "replayBudget=2.0: the share"),
+        (
+            {"lanes": "1", "egress": "round-robin"},
+            "egress='round-robin' needs another lane to take",
+        ),
+        ({"replay": "adaptive", "replayBudget": "2"}, "replayBudget=2.0: the share of the chunks"),
         ({"replay": "adaptive", "replayBudget": "few"}, "replayBudget='few': a share"),
         ({"dispatch": "balance", "balanceEvery": "0 s"}, "balanceEvery=0.0 s: 1 ms to 1 h"),
         ({"egressEvery": "10 ms"}, "egressEvery='10 ms' needs egress='largest-backlog'"),
+        ({"egress": "round-robin", "egressEvery": "soon"}, "option egressEvery: duration 'soon'"),
+        ({"silence": "soon"}, "option silence: duration 'soon'"),
+        ({"admission": "largest-backlog"}, "needs maxOffsetsPerTrigger: without it batches take"),
         (
             {"timing": "resident", "admission": "largest-backlog"},
             "admission='largest-backlog' needs timing='batch': a resident one takes all",

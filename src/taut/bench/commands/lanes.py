@@ -23,8 +23,8 @@ TOPOLOGIES = (
 DISPATCH = "dispatch"
 VARIANTS = (
     "default", "timeout", "shared", "executor", "balance", "two-choices", "replicate-20",
-    "replicate-50", "replicate-100", "shared+timeout", "balance+timeout", "egress",
-    "egress-round-robin", "speculation",
+    "replicate-50", "replicate-100", "shared+timeout", "balance+timeout", "egress-buffered",
+    "egress", "egress-round-robin", "speculation",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "replicate-100": {"dispatch": "fixed", "replay": "replicate-100"},
     "shared+timeout": {"dispatch": "shared", "replay": "adaptive"},
     "balance+timeout": {"dispatch": "balance", "replay": "adaptive"},
+    "egress-buffered": {"dispatch": "fixed", "egress": "buffered"},
     "egress": {"dispatch": "fixed", "egress": "largest-backlog"},
     "egress-round-robin": {"dispatch": "fixed", "egress": "round-robin"},
     SPECULATION: {},
@@ -41,7 +42,7 @@ ONLY: Mapping[str, tuple[str, str]] = {
         "it chooses for each row as it arrives, and those of a batch are all there",
     ),
     **dict.fromkeys(
-        ("egress", "egress-round-robin"),
+        ("egress-buffered", "egress", "egress-round-robin"),
         ("resident", "it decides which lane writes, and of a batch the driver writes all"),
     ),
 }
@@ -114,6 +115,8 @@ class Spec:
             raise BenchError("batch: only with timing 'batch'")
         if self.horizon_s is not None and self.timing == "batch":
             raise BenchError("horizon: only with timing 'resident'")
+        if self.topology == "sink" and self.timing == "batch":
+            raise BenchError("sink: only with timing 'resident'; of a batch the driver writes all")
         if self.service_s is not None and not TOPOLOGIES[self.topology].service_s:
             raise BenchError(f"service: operators of {self.topology} compute, they do not wait")
         if self.utilisation is not None:

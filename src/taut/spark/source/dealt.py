@@ -37,7 +37,7 @@ from taut.spark.source.protocol import (
 
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
 _PATIENCE = 1.0
-"""Seconds after which a lane near the holder takes an overdue chunk though a far one is idle."""
+"""Seconds overdue after which a lane near the holder takes a chunk though a far one is idle."""
 _LONGEST_PULSE = 1.0
 """Seconds that a pulse waits for news at most: its thread outlives the lane by as much."""
 _ANSWERS_KEPT = 2
@@ -63,6 +63,7 @@ class _Work:
     owner: int | None = None
     holders: frozenset[tuple[int, int]] = _NOBODY
     issued: float = 0.0
+    overdue: float = 0.0
     twice: bool = False
     taken_over: bool = False
 
@@ -202,10 +203,12 @@ class Batch:
         silent = [n for n, lane in self._lanes.items() if now - lane.seen > self._silence]
         for number in silent:
             lane = self._lanes[number]
+            lane.idle = False
             lane.given_back |= lane.open
             self._give_back(number, lane)
         self._silent = set(silent)
         self._sharing.look(now, silent)
+        self._replay.adjust(now)
         self._date()
 
     def _date(self) -> None:
@@ -226,10 +229,11 @@ class Batch:
         """How many chunks are overdue since the last time."""
         overdue = len(self._overdue)
         while self._due and self._due[0][0] <= now:
-            _, id_ = heapq.heappop(self._due)
+            due, id_ = heapq.heappop(self._due)
             work = self._chunks[id_]
             if work.owner is None and not work.twice:
                 work.twice = True
+                work.overdue = due
                 self._overdue.append(id_)
                 if not self._replay.eager:
                     self._late |= {number for number, _ in work.holders}
@@ -304,9 +308,9 @@ class Batch:
             work = self._chunks.get(id_)
             if work is None:
                 continue
-            size += work.size
             if (message.lane, message.attempt) in work.holders:
                 work.owner = message.lane
+                size += work.size
                 if len(work.holders) > 1:
                     self._losers += [n for n, _ in work.holders if n != message.lane]
                 work.holders = _NOBODY  # who finishes it too is told to discard
@@ -379,10 +383,12 @@ class Batch:
         for _ in range(len(self._again)):
             id_, of = self._again.popleft()
             work = self._chunks[id_]
-            if work.owner is not None:
+            if work.owner is not None or self._held_elsewhere(id_, of):
                 continue
             if self._may_take_over(number, of):
                 work.twice = work.taken_over = True
+                if id_ in self._overdue:
+                    self._overdue.remove(id_)
                 return work
             self._again.append((id_, of))
         return None
@@ -405,14 +411,14 @@ class Batch:
             work = self._chunks[id_]
             holders = {n for n, _ in work.holders}
             free = work.owner is None and holders and number not in holders
-            if free and self._better(holders, lane, now - work.issued):
+            if free and self._better(holders, lane, now - work.overdue):
                 return id_
         return None
 
-    def _better(self, holders: set[int], lane: _Lane, age: float) -> bool:
+    def _better(self, holders: set[int], lane: _Lane, late: float) -> bool:
         """Whether no idle lane is further from who holds a chunk than this one is."""
         held_at = {self._lanes[n].executor for n in holders}
-        if lane.executor not in held_at or age > _PATIENCE:
+        if lane.executor not in held_at or late > _PATIENCE:
             return True
         return not any(o.idle and o.executor not in held_at for o in self._lanes.values())
 

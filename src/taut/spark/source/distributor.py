@@ -68,9 +68,10 @@ class Distributor:
         """When the next chunk is overdue, unless it is finished by then."""
         return min((b.alarm for b in self._batches.values() if b.alarm is not None), default=None)
 
-    def ring(self, now: float) -> int:
-        """How many chunks are overdue since the last time."""
-        return sum(batch.ring(now) for batch in self._batches.values())
+    def ring(self, now: float) -> None:
+        """See which chunks are overdue."""
+        for batch in self._batches.values():
+            batch.ring(now)
 
     @property
     def rang(self) -> bool:

@@ -25,16 +25,14 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from taut.policy.backlog import EGRESSES, Signals
+from taut.policy.backlog import EGRESSES, TAU, Signals
 from taut.spark.source.outbox import Free, Gate, Outbox
 from taut.spark.source.signals import Board
 
-__all__ = ["TAU", "Gate", "Outbox", "SharedGate", "chosen", "gate"]
+__all__ = ["Gate", "Outbox", "SharedGate", "chosen", "gate"]
 
 log = logging.getLogger("taut")
 
-TAU = 0.05
-"""Seconds after which the signal is given anew."""
 _SECOND = 1_000_000_000
 _warned = False
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from taut.policy.backlog import TAU
 from taut.spark.source.connection import Connection, Place
 from taut.spark.source.egress import Outbox, gate
 from taut.spark.source.protocol import (
@@ -46,7 +47,7 @@ class Egress:
     """Which lane's sink may write, and how often that is decided; see :mod:`.egress`."""
 
     name: str = "all"
-    every: float = 0.05
+    every: float = TAU
 
 
 def executor_name() -> str:

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from taut.duration import seconds
-from taut.errors import StartError
+from taut.errors import DurationError, StartError
 from taut.policy.admission import Limits, Spend
-from taut.policy.backlog import ADMISSIONS, EGRESSES
+from taut.policy.backlog import ADMISSIONS, EGRESSES, TAU
+from taut.policy.balance import PERIOD
 from taut.policy.chunking import Chunking, FixedSize, Guided
 from taut.policy.dealing import DISPATCHES, Dispatch
 from taut.policy.timeout import REPLAYS, AdaptiveTimeout, Replay
@@ -37,6 +38,8 @@ _ONLY_WITH = {
 }
 """Options that say how another one does what it does."""
 _RESIDENT_ONLY = ("horizon",)
+_ALONE = ("fixed", "shared", "executor", "none", "all", "buffered")
+"""What a single lane can do."""
 _STARTS = ("earliest", "latest")
 _RESIDENT_CHUNK = 0.01
 """Seconds that a resident lane works on a chunk: none of its rows is out before all are."""
@@ -51,12 +54,12 @@ class SourceOptions:
 
     lanes: int = 2
     dispatch: str = "shared"
-    balance_every: float = 5.0
+    balance_every: float = PERIOD
     replay: str = "none"
     replay_budget: float = 0.03
     admission: str = "proportional"
     egress: str = "all"
-    egress_every: float = 0.05
+    egress_every: float = TAU
     chunk: int | None = None
     limits: Limits = field(default_factory=Limits)
     start: str | Mapping[str, int] = "latest"
@@ -101,12 +104,14 @@ class SourceOptions:
                 "dispatch='two-choices' needs timing='resident': it chooses for each row as it "
                 "arrives, and those of a batch are all there; for batches take 'balance'"
             )
-        for name in ("dispatch", "replay"):
+        for name, needs in (
+            ("dispatch", "to give rows to"),
+            ("replay", "to give rows to"),
+            ("egress", "to take turns with"),
+        ):
             given = getattr(self, name)
-            if self.lanes == 1 and given not in ("fixed", "shared", "executor", "none"):
-                raise StartError(
-                    f"{name}={given!r} needs another lane to give rows to: lanes=1 has none"
-                )
+            if self.lanes == 1 and given not in _ALONE:
+                raise StartError(f"{name}={given!r} needs another lane {needs}: lanes=1 has none")
         for name, given in (
             ("balanceEvery", self.balance_every),
             ("egressEvery", self.egress_every),
@@ -115,7 +120,7 @@ class SourceOptions:
                 raise StartError(f"{name}={given} s: 1 ms to 1 h is needed")
         if not 0.0 < self.replay_budget <= 1.0:
             raise StartError(
-                f"replayBudget={self.replay_budget}: the share of the rows that may be worked on "
+                f"replayBudget={self.replay_budget}: the share of the chunks that may be issued "
                 "twice is needed, above 0 and at most 1, such as 0.03"
             )
 
@@ -168,28 +173,28 @@ class SourceOptions:
             limits = Limits(
                 None if most is None else _whole("maxOffsetsPerTrigger", most),
                 _whole("minOffsetsPerTrigger", options.get("minoffsetspertrigger", "0")),
-                _seconds(options.get("maxtriggerdelay", "15 min")),
+                _seconds("maxTriggerDelay", options.get("maxtriggerdelay", "15 min")),
             )
         except ValueError as error:
             raise StartError(str(error)) from error
         return cls(
             lanes=_whole("lanes", options.get("lanes", "2")),
             dispatch=options.get("dispatch", "shared"),
-            balance_every=_seconds(options.get("balanceevery", "5 s")),
+            balance_every=_seconds("balanceEvery", options.get("balanceevery", str(PERIOD))),
             replay=options.get("replay", "none"),
             replay_budget=_share("replayBudget", options.get("replaybudget", "0.03")),
             admission=options.get("admission", "proportional"),
             egress=options.get("egress", "all"),
-            egress_every=_seconds(options.get("egressevery", "50 ms")),
+            egress_every=_seconds("egressEvery", options.get("egressevery", str(TAU))),
             chunk=None if chunk == "guided" else _whole("chunk", chunk),
             limits=limits,
             start=_start(options.get("startingoffsets", "latest")),
             fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
             host=options.get("host", "127.0.0.1"),
-            beat=_seconds(options.get("beat", "1 s")),
-            silence=_seconds(options.get("silence", "5 s")),
+            beat=_seconds("beat", options.get("beat", "1 s")),
+            silence=_seconds("silence", options.get("silence", "5 s")),
             timing=options.get("timing", "batch"),
-            horizon=None if horizon == "auto" else _seconds(horizon),
+            horizon=None if horizon == "auto" else _seconds("horizon", horizon),
         )
 
 
@@ -224,6 +229,12 @@ def _refuse_idle(options: Mapping[str, str]) -> None:
             raise StartError(
                 f"option {name}={options[name.lower()]!r} needs timing={needs!r}: {why}"
             )
+    # a read of taut.read may be given a limit while it runs
+    if "admission" in options and not {"maxoffsetspertrigger", CONTROL} & options.keys():
+        raise StartError(
+            f"option admission={options['admission']!r} needs maxOffsetsPerTrigger: without it "
+            "batches take all that waits, and there is nothing to choose"
+        )
     for name, (other, values) in _ONLY_WITH.items():
         if name.lower() in options and options.get(other) not in values:
             raise StartError(
@@ -232,9 +243,12 @@ def _refuse_idle(options: Mapping[str, str]) -> None:
             )
 
 
-def _seconds(given: str) -> float:
+def _seconds(name: str, given: str) -> float:
     """A duration; a number alone is in seconds, though Spark carries it as text."""
-    return seconds(float(given) if given.replace(".", "", 1).isdigit() else given)
+    try:
+        return seconds(float(given) if given.replace(".", "", 1).isdigit() else given)
+    except DurationError as error:
+        raise StartError(f"option {name}: {error}") from None
 
 
 def _whole(name: str, given: str) -> int:

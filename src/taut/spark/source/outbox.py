@@ -116,8 +116,10 @@ class Outbox:
                 return
             self._over = True
             self._changed.notify_all()
-        self._thread.join(_GRACE)
-        self._gate.close()
+        try:
+            self._thread.join(_GRACE)
+        finally:
+            self._gate.close()
 
     def check(self) -> None:
         """Assert that no row is unaccounted for."""

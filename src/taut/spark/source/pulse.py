@@ -69,6 +69,10 @@ class Pulse:
             if chunk not in self._lost:
                 raise  # a function's own
             return None
+        except BaseException:
+            # nobody is to be interrupted in what follows an error
+            self._current = None
+            raise
         return done
 
     def interrupt(self, frame: FrameType | None) -> None:
