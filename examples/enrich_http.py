@@ -6,7 +6,8 @@ Four replicas of a small service run on this machine, each in a process of its o
 takes four times as long as the others, and each answers one call in 500 only after a third of a
 second, as a service does that collects garbage or waits for a lock. Every lane has its replica. The
 same stream runs with fixed ranges, as Spark cuts them, with replay, with balance, with both, and
-with one queue and replay; the table shows how long rows took from arrival to the sink, and how long batches took.
+with one queue and replay; the table shows how long rows took from arrival to the sink, and how long
+batches took.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
+from http import HTTPStatus
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -76,16 +78,26 @@ def enrich(ports: list[int]) -> Any:
         port = ports[lane % len(ports)]
         service = kept.setdefault(port, http.client.HTTPConnection("127.0.0.1", port, timeout=10))
         try:
-            service.request("GET", f"/{row['n']}")
-            answer = service.getresponse().read()
-        except BaseException:
-            # also when the call is given up because another lane was faster: an answer that is
-            # still to come must not be taken for that of the next call
-            service.close()
-            raise
-        return {"n": row["n"], "price": float(answer)}
+            answer = ask(service, row["n"])
+        except (OSError, http.client.HTTPException):
+            answer = ask(service, row["n"])  # a connection that was kept may be stale: once more
+        return {"n": row["n"], "price": answer}
 
     return price
+
+
+def ask(service: http.client.HTTPConnection, n: int) -> float | None:
+    """The price, or none where the service has none."""
+    try:
+        service.request("GET", f"/{n}")
+        response = service.getresponse()
+        answer = response.read()
+    except BaseException:
+        # also when the call is given up because another lane was faster: an answer that is
+        # still to come must not be taken for that of the next call
+        service.close()
+        raise
+    return float(answer) if response.status == HTTPStatus.OK else None
 
 
 def measure(spark: Any, ports: list[int], how: dict[str, str], seconds: float) -> str:

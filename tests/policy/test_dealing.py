@@ -43,7 +43,7 @@ def test_it_is_all_dealt_out_though_a_place_is_new() -> None:
     sharing.join(0, "known")
     sharing.join(1, "new")
     assert sum(sharing.waiting_at(lane) for lane in range(2)) == sharing.left == 600
-    assert set(sharing._balance.tasks) == {"known#0", "new#0"}, "a place without a lane is no more"
+    assert set(sharing._balance.tasks) == {"known#0", "new#1"}, "a place without a lane is no more"
 
 
 def test_a_lane_that_is_tried_again_leaves_the_others_theirs() -> None:
@@ -57,6 +57,25 @@ def test_a_lane_that_is_tried_again_leaves_the_others_theirs() -> None:
     sharing.join(2, "a")
     sharing.join(3, "b")
     assert [sharing.waiting_at(lane) for lane in range(4)] == [100] * 4
+
+
+def test_lanes_that_stay_on_their_executor_keep_their_places() -> None:
+    balance = EvenSplit()
+    for order in ((2, 0, 1, 3), (0, 1, 2, 3), (3, 2, 1, 0)):
+        sharing = dealt(balance, 4)
+        for lane in order:
+            sharing.join(lane, "driver")
+        assert sharing._places == {lane: f"driver#{lane}" for lane in range(4)}
+
+
+def test_lanes_that_change_places_share_those_that_are_known() -> None:
+    balance = EvenSplit()
+    first, second = dealt(balance, 4), dealt(balance, 4)
+    for lane, executor in enumerate("abab"):
+        first.join(lane, executor)
+    for lane, executor in enumerate("bbaa"):
+        second.join(lane, executor)
+    assert set(second._places.values()) == set(first._places.values())
 
 
 def test_rows_that_come_later_go_to_the_lanes_that_are_there() -> None:
@@ -95,7 +114,7 @@ def test_a_place_that_froze_does_not_look_fast() -> None:
             offset += 4
         sharing.look(second + 0.5, silent=frozen)
         if frozen:
-            assert sharing._balance.tasks == ["m0#0", "m1#0", "m2#0"]
+            assert sharing._balance.tasks == ["m0#0", "m1#1", "m2#2"]
         for lane in range(4):
             while lane not in frozen and (cut := sharing.take(lane)) is not None:
                 sharing.finished(cut, second + 0.6)
@@ -129,7 +148,7 @@ def test_a_lane_that_is_tried_elsewhere_takes_its_rows_along() -> None:
     sharing.join(0, "a")
     sharing.join(1, "b")
     sharing.join(0, "b")
-    assert sharing._places == {0: "b#1", 1: "b#0"}
+    assert sharing._places == {0: "b#0", 1: "b#1"}
     assert sharing.waiting_at(0) == 50
 
 
@@ -149,7 +168,7 @@ def test_latency_is_from_when_rows_were_dealt_out_until_they_were_done() -> None
     for cut in taken:
         sharing.finished(cut, 5.0)
         sharing.finished(cut, 6.0)
-    assert seen == [("a#0", 2.0, 5), ("b#0", 2.0, 5)], "once, and where they were dealt out"
+    assert seen == [("a#0", 2.0, 5), ("b#1", 2.0, 5)], "once, and where they were dealt out"
 
 
 def test_what_is_learned_of_a_place_holds_for_the_next_batch() -> None:

@@ -1,8 +1,8 @@
 """Shares that follow how fast lanes are: rows are dealt out to queues of the lanes' own.
 
-A lane's place is a slot of an executor, not its number: Spark puts the lanes of the next batch
-wherever it likes, and what was learned of a slow machine holds for whichever lane comes to run
-there. Rows that are there before any lane (a whole batch) are dealt out as lanes join, each getting
+A lane's place is a slot of an executor, not its number alone: Spark puts the lanes of the next
+batch wherever it likes, and what was learned of a slow machine holds for whichever lane comes to
+run there. Rows that are there before any lane (a whole batch) are dealt out as lanes join, each getting
 its part of what is left; rows that come later are dealt out as they come.
 """
 
@@ -57,9 +57,7 @@ class Dealt(FixedRanges):
         place = self._places.get(lane)
         if place is None or place.rpartition("#")[0] != executor:
             self._places.pop(lane, None)
-            taken = set(self._places.values())
-            slot = next(i for i in range(self.lanes) if f"{executor}#{i}" not in taken)
-            self._places[lane] = f"{executor}#{slot}"
+            self._places[lane] = self._place(lane, executor)
         self._balance.join(self._places[lane])
         if place != self._places[lane] and len(self._places) == self.lanes:
             for gone in set(self._balance.tasks) - set(self._places.values()):
@@ -115,6 +113,19 @@ class Dealt(FixedRanges):
     def may_take_over(self, lane: int, of: int) -> bool:
         """Anyone may: what lies at a lane that fell silent goes to others as well."""
         return True
+
+    def _place(self, lane: int, executor: str) -> str:
+        """A place for a lane on an executor: one that is known there, the same if it can be.
+
+        Where Spark keeps the lanes on their executor, as it does on a single one, a lane has the
+        same place in every batch.
+        """
+        taken = set(self._places.values())
+        there = [place for place in self._balance.tasks if place.rpartition("#")[0] == executor]
+        known = sorted(there, key=lambda place: int(place.rpartition("#")[2]))
+        own = known[lane % len(known)] if known else f"{executor}#{lane}"
+        new = (f"{executor}#{n % self.lanes}" for n in range(lane, lane + self.lanes))
+        return next(place for place in (own, *known, *new) if place not in taken)
 
     @property
     def left(self) -> int:

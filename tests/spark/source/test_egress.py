@@ -476,7 +476,11 @@ def test_without_a_board_lanes_write_when_they_like(
 @pytest.mark.parametrize(
     ("how", "tau", "told"),
     [
-        ("largest", 0.05, "egress='largest' is not known; one of: all, buffered, round-robin, largest-"),
+        (
+            "largest",
+            0.05,
+            "egress='largest' is not known; one of: all, buffered, round-",
+        ),
         ("round-robin", 0.0, r"tau=0.0 s: more than 0 is needed"),
     ],
 )

@@ -248,6 +248,35 @@ def test_what_contradicts_is_refused_with_the_reason(given: dict[str, str], told
         SourceOptions.parse(options)
 
 
+def test_an_admission_may_wait_for_a_limit(spark: SparkSession) -> None:
+    how = {"start": 0.0, "rate": 1.0, "total": 1, "lanes": 2}
+    taut.read(spark, "schedule", admission="largest-backlog", **how).load()
+    source = spark.readStream.format("taut").options(log="schedule", **how)
+    with pytest.raises(Exception, match="admission='largest-backlog' needs maxOffsetsPerTrigger"):
+        source.option("admission", "largest-backlog").load()
+
+
+def test_a_resident_checkpoint_is_not_taken_for_one_of_batches(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    how = {"start": 1_790_000_000.0, "rate": 1_000, "total": 100, "lanes": 1}
+    for timing in ("resident", "batch"):
+        options = {"horizon": "1 s"} if timing == "resident" else {}
+        stream = taut.read(
+            spark, "schedule", timing=timing, startingOffsets="earliest", **how, **options
+        ).load()
+        writer = stream.writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            if timing == "resident":
+                eventually(lambda query=query: _ended(query))
+            else:
+                with pytest.raises(Exception, match="the checkpoint is that of a resident query"):
+                    query.awaitTermination(120)
+        finally:
+            query.stop()
+
+
 def test_an_egress_needs_a_sink(spark: SparkSession) -> None:
     how = {"start": 0.0, "rate": 1.0, "total": 1, "lanes": 2}
     stream = taut.read(spark, "schedule", egress="largest-backlog", **how)

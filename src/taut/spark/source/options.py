@@ -158,14 +158,17 @@ class SourceOptions:
         return Guided(stride, 1_000 * stride, share=1.0, shortest=0.0, longest=_RESIDENT_CHUNK)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, given: Mapping[str, str], *, steered: bool = False) -> SourceOptions:
         """From the options of a data source; Spark hands their names over in lower case.
+
+        A source that is ``steered`` may be given a limit while it runs.
 
         >>> SourceOptions.parse({"lanes": "4", "maxoffsetspertrigger": "100"}).limits.most
         100
         """
         options = {k.lower(): v for k, v in given.items()}
         _refuse_idle(options)
+        _refuse_unlimited(options, steered or CONTROL in options)
         chunk = options.get("chunk", "guided")
         most = options.get("maxoffsetspertrigger")
         horizon = options.get("horizon", "auto")
@@ -229,18 +232,21 @@ def _refuse_idle(options: Mapping[str, str]) -> None:
             raise StartError(
                 f"option {name}={options[name.lower()]!r} needs timing={needs!r}: {why}"
             )
-    # a read of taut.read may be given a limit while it runs
-    if "admission" in options and not {"maxoffsetspertrigger", CONTROL} & options.keys():
-        raise StartError(
-            f"option admission={options['admission']!r} needs maxOffsetsPerTrigger: without it "
-            "batches take all that waits, and there is nothing to choose"
-        )
     for name, (other, values) in _ONLY_WITH.items():
         if name.lower() in options and options.get(other) not in values:
             raise StartError(
                 f"option {name}={options[name.lower()]!r} needs {other}="
                 f"{' or '.join(repr(value) for value in values)}: nothing else has use for it"
             )
+
+
+def _refuse_unlimited(options: Mapping[str, str], steered: bool) -> None:
+    """Refuse a choice of what to take where all is taken."""
+    if "admission" in options and "maxoffsetspertrigger" not in options and not steered:
+        raise StartError(
+            f"option admission={options['admission']!r} needs maxOffsetsPerTrigger: without it "
+            "batches take all that waits, and there is nothing to choose"
+        )
 
 
 def _seconds(name: str, given: str) -> float:

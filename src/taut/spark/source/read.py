@@ -106,7 +106,7 @@ class Read:
     def load(self) -> DataFrame:
         """The stream as a DataFrame."""
         options = {**self.options, OPTION: self.control.option}
-        SourceOptions.parse(self.options).refuse_sinkless(self.chain)
+        SourceOptions.parse(self.options, steered=True).refuse_sinkless(self.chain)
         if self.chain:
             try:
                 self.chain.schema(open_log(self.options).schema())
@@ -179,7 +179,7 @@ def read(spark: SparkSession, log: Any, **options: Any) -> Read:
         "host": _host(spark),
     } | made | given  # fmt: skip
     refuse_unknown(given)
-    how = SourceOptions.parse(given)
+    how = SourceOptions.parse(given, steered=True)
     opened = open_log(given)
     # whether a Kafka topic is, only its broker knows
     if how.timing == "resident" and given["log"] != "kafka":

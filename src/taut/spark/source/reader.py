@@ -310,6 +310,11 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _known(self, start: Mapping[str, int]) -> dict[str, int]:
         """Where to go on in each partition: one that is new from its beginning."""
+        if UNTIL in start:
+            raise StartError(
+                "timing='batch': the checkpoint is that of a resident query, which knows times and "
+                "no offsets; go on with timing='resident', or start with a new checkpoint"
+            )
         earliest = self._log.earliest()
         lost = {p: n for p, n in start.items() if p not in earliest or n < earliest[p]}
         if lost:
