@@ -2,8 +2,8 @@
 
 A lane's place is a slot of an executor, not its number alone: Spark puts the lanes of the next
 batch wherever it likes, and what was learned of a slow machine holds for whichever lane comes to
-run there. Rows that are there before any lane (a whole batch) are dealt out as lanes join, each getting
-its part of what is left; rows that come later are dealt out as they come.
+run there. Rows that are there before any lane (a whole batch) are dealt out as lanes join, each
+getting its part of what is left; rows that come later are dealt out as they come.
 """
 
 from __future__ import annotations
