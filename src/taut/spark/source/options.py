@@ -242,7 +242,8 @@ def _refuse_idle(options: Mapping[str, str]) -> None:
 
 def _refuse_unlimited(options: Mapping[str, str], steered: bool) -> None:
     """Refuse a choice of what to take where all is taken."""
-    if "admission" in options and "maxoffsetspertrigger" not in options and not steered:
+    chosen = options.get("admission") in ADMISSIONS
+    if chosen and "maxoffsetspertrigger" not in options and not steered:
         raise StartError(
             f"option admission={options['admission']!r} needs maxOffsetsPerTrigger: without it "
             "batches take all that waits, and there is nothing to choose"
