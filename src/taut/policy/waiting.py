@@ -76,7 +76,7 @@ def in_turn(queues: int, servers: int, arrivals_per_s: float, service_s: float) 
     Examples
     --------
     >>> round(in_turn(1, 1, 50.0, 0.01), 6), round(in_turn(4, 1, 4 * 50.0, 0.01), 6)
-    (0.01, 0.005103)
+    (0.01, 0.004325)
     """
     if queues < 1:
         raise ValueError(f"queues={queues}: at least 1 is needed")
