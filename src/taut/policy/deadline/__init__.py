@@ -1,0 +1,18 @@
+"""Which rows are worked on, and in which order, when not all of them can be on time."""
+
+from __future__ import annotations
+
+from taut.policy.deadline.jobs import Job, Schedule
+from taut.policy.deadline.schedules import SCHEDULES, CostAware, Dover, Edf, Fifo
+from taut.policy.deadline.tree import DeadlineTree
+
+__all__ = [
+    "SCHEDULES",
+    "CostAware",
+    "DeadlineTree",
+    "Dover",
+    "Edf",
+    "Fifo",
+    "Job",
+    "Schedule",
+]

@@ -1,0 +1,241 @@
+"""Tasks and the queues before them.
+
+A station is one queue and the tasks that take from it: one task, or those of a worker that share.
+Where tasks wait instead of computing, a tuple's end is known when it arrives, and a hop is a single
+event. Where they compute, they need a core, and wait for one in the order in which they ask.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappush, heapreplace
+from typing import Protocol
+
+from taut.sim.cluster.machine import Running
+from taut.sim.cluster.unit import Flight
+from taut.sim.kernel import Action, Kernel
+
+Hop = tuple[Action, Callable[[], float]]
+"""What happens when a tuple has come over, and a draw of how long that takes."""
+
+
+class Onward(Protocol):
+    """Where a tuple goes from a task."""
+
+    next_hop: Callable[[], Hop] | None
+    """Who gets the next one, and how long it takes there; None where that depends on the tuple, on
+    others' load, or on a link, so that it cannot be said before the tuple leaves."""
+
+    def depart(self, flight: Flight) -> None:
+        """A tuple leaves."""
+        ...
+
+
+class Station:
+    """What both kinds have in common: who they are, and what they count."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        machine: Running,
+        servers: int,
+        work: Callable[[], float],
+        onward: Onward,
+    ) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.machine = machine
+        self.servers = servers
+        self.tuples = 0
+        """That have arrived; those that have been served, where that is known only then."""
+        self.waited = 0.0
+        """Seconds that they were in the queue, all together."""
+        self.stayed = 0.0
+        """Seconds that they were in queue and service."""
+        self.work = work
+        self.onward = onward
+
+    def arrive(self, flight: Flight) -> None:
+        """A tuple comes in."""
+        raise NotImplementedError
+
+    @property
+    def queue(self) -> int:
+        """Tuples that wait, where there is a queue to look at."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        assert self.servers >= 1
+        assert -1e-9 <= self.waited <= self.stayed + 1e-6 * max(1.0, self.stayed)
+
+
+class Waiting(Station):
+    """Tasks that need no core: first come, first served, by the task that is free first."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        machine: Running,
+        servers: int,
+        work: Callable[[], float],
+        onward: Onward,
+    ) -> None:
+        super().__init__(kernel, name, machine, servers, work, onward)
+        self._free = [0.0] * servers
+        """When each task is done with all that it has; a heap."""
+        if servers == 1 and onward.next_hop is not None:
+            self.arrive = self._quick(onward.next_hop)  # type: ignore[method-assign, assignment]
+
+    def arrive(self, flight: Flight) -> None:
+        """Find when the tuple is done, and put that down. O(log servers)."""
+        kernel, free = self.kernel, self._free
+        now = kernel.now
+        start = max(now, free[0])
+        end = self.machine.done(start, self.work())
+        heapreplace(free, end)
+        self._count(now, start, end)
+        hop = self.onward.next_hop
+        if hop is None:
+            heappush(kernel.heap, (end, next(kernel.ids), self.onward.depart, flight))
+        else:
+            action, delay = hop()
+            heappush(kernel.heap, (end + delay(), next(kernel.ids), action, flight))
+
+    @property
+    def queue(self) -> int:
+        """Not known: tuples are not kept, only when they will be done."""
+        raise LookupError(f"{self.name} keeps no queue to look at")
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        super().check()
+        assert self._free[0] == min(self._free)
+
+    def _count(self, now: float, start: float, end: float) -> None:
+        self.tuples += 1
+        self.waited += start - now
+        self.stayed += end - now
+
+    def _quick(self, hop: Callable[[], Hop]) -> Action:
+        """The same for one task, with all that it needs at hand: most of a run is spent here."""
+        kernel, machine, work, free = self.kernel, self.machine, self.work, self._free
+        heap, number, push = kernel.heap, kernel.ids.__next__, heappush
+        pace, calm, through = machine.pace, machine.calm, machine.through
+
+        def arrive(flight: Flight) -> None:
+            now = kernel.now
+            start = free[0]
+            if start < now:  # noqa: PLR1730 -- a call of max takes three times as long
+                start = now
+            end = start + work() * pace
+            if start < calm[0] or end > calm[1]:
+                end = through(start, end)
+            free[0] = end
+            self.tuples += 1
+            self.waited += start - now
+            self.stayed += end - now
+            action, delay = hop()
+            push(heap, (end + delay(), number(), action, flight))
+
+        return arrive
+
+
+class Computing(Station):
+    """Tasks that need a core for each tuple, and stand in line for it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        machine: Running,
+        servers: int,
+        work: Callable[[], float],
+        onward: Onward,
+    ) -> None:
+        super().__init__(kernel, name, machine, servers, work, onward)
+        self._idle = servers
+        self._asking = 0
+        """Tasks that stand in line for a core."""
+        self._queue: deque[tuple[float, Flight]] = deque()
+        self._there = 0
+        self._changed = 0.0
+        self.there_over_time = 0.0
+        """Tuples in queue and service, integrated over time."""
+
+    def arrive(self, flight: Flight) -> None:
+        """Begin if a task and a core are free, else wait."""
+        now = self.kernel.now
+        self.there_over_time += self._there * (now - self._changed)
+        self._there += 1
+        self._changed = now
+        self._queue.append((now, flight))
+        if self._idle:
+            self._idle -= 1
+            self._ask()
+
+    def granted(self) -> None:
+        """A task that stood in line has a core."""
+        self._asking -= 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """A task has a core: it takes the next tuple."""
+        kernel, machine = self.kernel, self.machine
+        since, flight = self._queue.popleft()
+        now = kernel.now
+        end = machine.done(now, self.work())
+        self.waited += now - since
+        heappush(kernel.heap, (end, next(kernel.ids), self._end, (since, flight)))
+
+    @property
+    def queue(self) -> int:
+        """Tuples that wait."""
+        return len(self._queue)
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        super().check()
+        assert 0 <= self._idle <= self.servers
+        assert not self._queue or self._idle == 0
+        assert len(self._queue) >= self._asking == self.machine.waiting.count(self)
+        busy = self.servers - self._idle - self._asking
+        assert self._there == len(self._queue) + busy
+        # Little's law, once everyone has left
+        apart = abs(self.there_over_time - self.stayed)
+        assert self._there or apart <= 1e-9 * max(1.0, self.stayed)
+
+    def _ask(self) -> None:
+        machine = self.machine
+        if machine.free > 0:
+            machine.free -= 1
+            self._begin()
+        else:
+            self._asking += 1
+            machine.waiting.append(self)
+
+    def _end(self, served: tuple[float, Flight]) -> None:
+        since, flight = served
+        kernel = self.kernel
+        now = kernel.now
+        self.there_over_time += self._there * (now - self._changed)
+        self._there -= 1
+        self._changed = now
+        self.tuples += 1
+        self.stayed += now - since
+        # who has more to do stands in line again, behind those who have waited meanwhile
+        if len(self._queue) > self._asking:
+            self._asking += 1
+            self.machine.waiting.append(self)
+        else:
+            self._idle += 1
+        self.machine.core_freed()
+        hop = self.onward.next_hop
+        if hop is None:
+            self.onward.depart(flight)
+        else:
+            action, delay = hop()
+            heappush(kernel.heap, (now + delay(), next(kernel.ids), action, flight))

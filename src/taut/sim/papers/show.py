@@ -1,0 +1,172 @@
+"""Tables and pictures of experiments: simulated beside published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.bench.picture_style import COLOURS, MUTED, sheet
+from taut.sim.papers.experiment import Experiment, Found, Picture
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: what its columns are called, and its rows; all but the first columns are numbers."""
+
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    words: int = 1
+    """Columns of words."""
+
+
+def grids(experiment: Experiment, found: Found) -> list[Grid]:
+    """Figures that variants have as such, and for each figure that they have at points a table."""
+    both = (found.figures, experiment.published)
+    keys = list(dict.fromkeys(key for figures in both for key in figures))
+    made = []
+    plain = [key for key in keys if "/" not in key]
+    if plain:
+        made.append(_listed(experiment, found, plain))
+    at_points = [key for key in keys if "/" in key]
+    figures = dict.fromkeys(
+        name for key in at_points for told in both for name in told.get(key, {})
+    )
+    return made + [_crossed(experiment, found, at_points, name) for name in figures]
+
+
+def _listed(experiment: Experiment, found: Found, variants: Sequence[str]) -> Grid:
+    rows = []
+    for variant in variants:
+        mine = found.figures.get(variant, {})
+        theirs = experiment.published.get(variant, {})
+        for name in dict.fromkeys([*mine, *theirs]):
+            told, published = mine.get(name), theirs.get(name)
+            cells = number(told), number(published), apart(told, published)
+            rows.append((variant, name, *cells))
+    return Grid(("variant", "figure", "simulated", "published", "apart"), rows, words=2)
+
+
+def _crossed(experiment: Experiment, found: Found, keys: Sequence[str], figure: str) -> Grid:
+    """Points down, variants across; what was published is in brackets."""
+
+    def cell(key: str) -> str:
+        told = number(found.figures.get(key, {}).get(figure))
+        published = experiment.published.get(key, {}).get(figure)
+        return told if published is None else f"{told} ({number(published)})".strip()
+
+    having = [
+        key
+        for key in keys
+        if figure in found.figures.get(key, {}) or figure in experiment.published.get(key, {})
+    ]
+    points = list(dict.fromkeys(key.split("/", 1)[0] for key in having))
+    variants = list(dict.fromkeys(key.split("/", 1)[1] for key in having))
+    rows = [(point, *(cell(f"{point}/{variant}") for variant in variants)) for point in points]
+    return Grid((figure, *variants), rows)
+
+
+def apart(simulated: float | None, published: float | None) -> str:
+    """How far the simulated figure is from the published one.
+
+    >>> apart(20.6, 24.1), apart(1.0, None)
+    ('-15 %', '')
+    """
+    if simulated is None or not published:
+        return ""
+    return f"{100.0 * (simulated / published - 1.0):+.0f} %"
+
+
+def number(value: float | None) -> str:
+    """To three digits or so.
+
+    >>> number(0.0292), number(29.23), number(12_345.6), number(None)
+    ('0.0292', '29.2', '12,346', '')
+    """
+    if value is None:
+        return ""
+    if value == 0.0 or abs(value) >= 100.0:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10.0 else f"{value:.3g}"
+
+
+def tables(experiment: Experiment, found: Found) -> list[Table]:
+    """For a terminal."""
+    from rich import box
+    from rich.table import Table
+
+    made = []
+    for grid in grids(experiment, found):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for n, head in enumerate(grid.head):
+            table.add_column(head, justify="left" if n < grid.words else "right", no_wrap=True)
+        for row in grid.rows:
+            table.add_row(*row)
+        made.append(table)
+    return made
+
+
+def remarks(experiment: Experiment, found: Found) -> list[str]:
+    """Notes, and why published figures have nothing beside them."""
+    absent = [f"Not compared, {what}: {why}." for what, why in experiment.absent.items()]
+    return [*found.notes, *absent]
+
+
+def markdown(experiment: Experiment, found: Found, pictures: Sequence[str]) -> str:
+    """A section of the page of all experiments."""
+    lines = [
+        f"## {experiment.title}",
+        "",
+        f"`taut simulate {experiment.name}`. {experiment.source}.",
+    ]
+    for grid in grids(experiment, found):
+        ruler = ["---"] * grid.words + ["--:"] * (len(grid.head) - grid.words)
+        lines += ["", _line(grid.head), _line(ruler), *map(_line, grid.rows)]
+    for remark in remarks(experiment, found):
+        lines += ["", remark]
+    for picture in pictures:
+        lines += ["", f"![{experiment.title}]({picture})"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(path: Path, experiment: Experiment, found: Found) -> list[Path]:
+    """All pictures of an experiment: one there, further ones beside it; and where they are."""
+    pictures = {path: Picture(experiment.axes, found.curves)} if experiment.axes else {}
+    for what, picture in found.more.items():
+        pictures[path.with_name(f"{path.stem}-{what}{path.suffix}")] = picture
+    drawn = []
+    for there, picture in pictures.items():
+        if picture.curves:
+            _draw(there, experiment.title, picture)
+            drawn.append(there)
+    return drawn
+
+
+def _draw(path: Path, title: str, picture: Picture) -> None:
+    with sheet(path, title) as axes:
+        for label, (x, y) in picture.curves.items():
+            colour, style = _look(label, list(picture.curves))
+            axes.plot(x, y, color=colour, ls=style, lw=2.0, label=label)
+        if picture.axes.log_x:
+            axes.set_xscale("log")
+        if picture.axes.log_y:
+            axes.set_yscale("log")
+        axes.set_xlabel(picture.axes.x)
+        axes.set_ylabel(picture.axes.y)
+
+
+def _look(label: str, labels: Sequence[str]) -> tuple[str, str]:
+    """The colour of a curve, and dashes for what was measured: of the same colour as its own."""
+    measured = label.removeprefix("measured ")
+    own = [name for name in labels if not name.startswith("measured ")]
+    place = own.index(measured) if measured in own else len(own)
+    colour = MUTED if measured == "default" else COLOURS[place % len(COLOURS)]
+    return colour, "--" if label != measured else "-"

@@ -1,0 +1,1 @@
+"""Many windowed queries on a few cores: in micro-batches, and an operator at a time."""

@@ -1,0 +1,70 @@
+"""How fast the simulator is, and how large a cluster it bears: experiments with itself."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+from taut.sim.cluster import Machine, Network, Operator, Outcome, Pauses, Spout, Topology
+from taut.sim.draws import Constant, Exponential, Gamma
+from taut.sim.papers import storm
+from taut.sim.papers.experiment import Effort, Experiment, Found
+
+_ROUNDS = 3
+
+
+def _timed(topology: Topology, seconds: float, seed: int) -> tuple[Outcome, float]:
+    begun = time.perf_counter()
+    outcome = topology.run(seconds, seed=seed)
+    return outcome, time.perf_counter() - begun
+
+
+def _speed(effort: Effort) -> Found:
+    """Hops a second where tasks wait and where they need a core; the median of three rounds."""
+    fit = storm.Fit()
+    kinds = {
+        "tasks-wait": (storm.storm(storm.EXCLAMATION, fit, 0.24), 60.0),
+        "tasks-need-cores": (storm.balance_b(fit), 20.0),
+    }
+    figures = {}
+    for name, (topology, seconds) in kinds.items():
+        rates = []
+        for _ in range(_ROUNDS):
+            outcome, took = _timed(topology, seconds * effort.scale, effort.seed)
+            rates.append(outcome.hops / took)
+        figures[name] = {"hops_per_s": sorted(rates)[_ROUNDS // 2]}
+    return Found(figures, notes=("A hop: from task to task, or word back to the spout.",))
+
+
+def _scale(effort: Effort) -> Found:
+    """1,000 machines, 100,000 tasks, ten million tuples; a smaller scale has fewer of each."""
+    machines, tasks = max(1, round(1_000 * effort.scale)), max(1, round(33_000 * effort.scale))
+    topology = Topology(
+        Spout(machines, Exponential(0.01)),
+        tuple(
+            Operator(name, tasks, Exponential(0.001), after=(before,))
+            for before, name in (("spout", "one"), ("one", "two"), ("two", "three"))
+        ),
+        tuple(Machine(pauses=Pauses(5.0, Gamma(0.03, 0.6))) for _ in range(machines)),
+        Network(Constant(0.001)),
+        ack=Constant(0.001),
+    )
+    outcome, took = _timed(topology, 100.0, effort.seed)
+    told = {
+        "machines": float(machines),
+        "tasks": float(machines + 3 * tasks),
+        "tuples": float(outcome.units),
+        "hops": float(outcome.hops),
+        "seconds": took,
+        "memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
+    return Found({"large": told})
+
+
+EXPERIMENTS = {
+    "speed": Experiment("speed", "Taut", "Hops a second on one core", _speed),
+    "scale": Experiment(
+        "scale", "Taut", "A thousand machines: how long, and how much memory", _scale
+    ),
+}
+"""By name; not part of ``all``."""
