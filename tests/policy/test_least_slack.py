@@ -62,6 +62,17 @@ def test_a_longer_queue_goes_first() -> None:
     assert LeastSlack().decide(10.0, [light, heavy]).run == "b"
 
 
+@STEADY
+@given(queries=QUERIES, now=st.floats(0, 40))
+def test_without_patience_the_least_slack_runs_due_or_not(
+    queries: list[QueryView], now: float
+) -> None:
+    policy = LeastSlack(patient=False)
+    chosen = policy.decide(now, queries).run
+    assert chosen == min(queries, key=lambda q: (policy.slack(now, q).value, q.name)).name
+    assert policy.decide(now, []) == Decision(None)
+
+
 def test_not_due_waits_until_the_first_that_will_be() -> None:
     soon, later = query("a", 12.0), query("b", 20.0)
     decision = LeastSlack().decide(1.0, [later, soon])

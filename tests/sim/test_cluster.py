@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.policy.balance import EvenSplit, LatencyBalance
+from taut.policy.balance import BALANCES
 from taut.policy.timeout import AdaptiveTimeout, Replication
 from taut.sim.cluster import (
     All,
@@ -83,23 +83,32 @@ def test_pauses_take_their_share_of_the_time() -> None:
     assert 20_000.0 / end == pytest.approx(1.0 - pauses.share, rel=0.02)
 
 
+def test_a_shared_queue_gets_tuples_by_the_number_of_its_tasks() -> None:
+    topology = Topology(
+        Spout(1, EVEN), (one(0.001, 3, machines=(0, 0, 1), shared=True),), (Machine(), Machine())
+    )
+    two, single = (s.tuples for s in topology.run(30.0).stations["bolt"])
+    assert two == pytest.approx(2 * single, abs=2)
+
+
 def test_cores_are_taken_in_the_order_of_asking() -> None:
-    """Two tasks of one core: each gets every second turn, whoever has more to do."""
+    """Ten tuples for one task, then one for another: that one's turn is the second."""
     topology = Topology(
         Spout(1, Constant(1.0)),
         (
-            Operator("long", 1, Constant(0.3)),
-            Operator("short", 1, Constant(0.3)),
+            Operator("all", 10, Constant(0.0), grouping=All()),
+            Operator("many", 1, Constant(0.01), after=("all",)),
+            Operator("few", 1, Constant(0.01)),
         ),
         (Machine(cores=1),),
+        Network(Constant(0.0)),
     )
-    outcome = topology.run(100.0)
-    # each tuple goes to both, one waits for the other
-    assert outcome.quantile(1.0) == pytest.approx(0.6)
-    assert [s.waited for s in (outcome.stations["long"][0], outcome.stations["short"][0])] == [
-        pytest.approx(0.0),
-        pytest.approx(0.3 * 100),
-    ]
+    outcome = topology.run(20.0)
+    many, few = outcome.stations["many"][0], outcome.stations["few"][0]
+    assert many.tuples == 10 * few.tuples
+    # the one waits for what is under way, not for all that others have waiting
+    assert few.waited / few.tuples <= 0.01 + 1e-9
+    assert many.waited / many.tuples > 0.04
 
 
 # Groupings
@@ -143,17 +152,17 @@ def test_a_key_has_the_same_task_always() -> None:
 
 
 def test_balance_moves_load_to_the_fast_machine() -> None:
-    def shares(policy: type) -> list[float]:
+    def shares(policy: str) -> list[float]:
         topology = Topology(
             Spout(2, Exponential(0.02)),
-            (one(0.006, 2, grouping=Balanced(policy), machines=(0, 1)),),
+            (one(0.006, 2, grouping=Balanced(BALANCES[policy]), machines=(0, 1)),),
             (Machine(cores=1, speed=0.5), Machine(cores=1)),
         )
         outcome = topology.run(300.0, seed=1, every=10.0)
         slow, fast = outcome.series["bolt"][-2][1]
         return [slow / (slow + fast), outcome.quantile(0.99)]
 
-    even, balanced = shares(EvenSplit), shares(LatencyBalance)
+    even, balanced = shares("even"), shares("balance")
     assert even[0] == pytest.approx(0.5, abs=0.02)
     assert 0.0 < balanced[0] < 0.3
     assert balanced[1] < even[1]
@@ -329,6 +338,11 @@ def test_more_than_can_be_worked_off() -> None:
         (lambda: Operator("b", 0, EVEN), "tasks=0"),
         (lambda: Operator("b", 1, EVEN, selectivity=2.0), "selectivity=2"),
         (lambda: Operator("b", 2, EVEN, machines=(0,)), "1 machines for 2 tasks"),
+        (lambda: one(shared=True, grouping=Fields()), "shared queues with Fields"),
+        (lambda: Topology(Spout(1, EVEN), (one(),)).run(0.0), "seconds=0"),
+        (lambda: Topology(Spout(1, EVEN), (one(),)).run(1.0, every=0.0), "every=0"),
+        (lambda: Balanced(BALANCES["even"], period=0.0), "period=0"),
+        (lambda: Kernel(seed=-1), "seed=-1"),
         (lambda: Topology(Spout(1, EVEN), ()), "needs an operator"),
         (lambda: Topology(Spout(1, EVEN), (one(), one())), "two operators are called 'bolt'"),
         (lambda: Topology(Spout(1, EVEN), (one(after=("x",)),)), "is after 'x'"),

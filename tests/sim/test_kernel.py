@@ -63,3 +63,11 @@ def test_an_event_may_ask_for_more() -> None:
     assert kernel.run() == 10
     assert kernel.now == 9.0
     assert next(ticks) == 10
+
+
+def test_a_run_does_not_turn_the_clock_back() -> None:
+    kernel = Kernel()
+    kernel.run(5.0)
+    for wrong in (3.0, float("nan")):
+        with pytest.raises(ValueError, match=r"it is 5\.0 already"):
+            kernel.run(wrong)

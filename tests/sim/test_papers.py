@@ -41,10 +41,15 @@ def test_the_same_seed_gives_the_same_figures(name: str) -> None:
     assert first.figures != other.figures
 
 
-def test_every_variant_that_was_published_is_simulated_or_explained() -> None:
-    for name, experiment in EXPERIMENTS.items():
-        if not experiment.published:
-            assert experiment.absent or name in ("backlog-partial-key", "slack-spark"), name
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_was_published_is_simulated_or_explained(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    figures = experiment.run(Effort(scale=0.02)).figures
+    for variant, told in experiment.published.items():
+        for figure in told:
+            # where lines do not cross there is nothing to say
+            assert figure in figures.get(variant, {}) or variant == "crossing", (variant, figure)
+    assert experiment.published or experiment.absent or name == "slack-spark"
 
 
 # Predictions
@@ -64,7 +69,7 @@ def test_p99_of_replays_is_predicted_within_15_percent(replays: Found, variant: 
 def test_the_more_is_replicated_the_shorter_the_tail(replays: Found) -> None:
     p99 = {variant: replays.figures[variant]["p99_ms"] for variant in REPLAYS}
     assert p99["default"] > p99["replicate-20"] > p99["replicate-50"] > p99["replicate-100"]
-    assert p99["replicate-20"] > p99["timeout"] > p99["replicate-100"]
+    assert p99["replicate-20"] > p99["timeout"] > p99["replicate-50"]
     assert replays.figures["timeout"]["cost"] < 0.04
 
 
@@ -78,17 +83,32 @@ def test_waits_are_those_of_mmc() -> None:
 
 
 def test_a_shared_queue_is_shorter_by_as_much_as_measured() -> None:
-    found = EXPERIMENTS["queue"].run(Effort(scale=0.5)).figures
-    assert found["default"]["queue_ms"] / found["shared"]["queue_ms"] == pytest.approx(4.0, rel=0.3)
+    found = EXPERIMENTS["queue"].run(Effort()).figures
+    published = EXPERIMENTS["queue"].published
+    measured = published["default"]["queue_ms"] / published["shared"]["queue_ms"]
+    simulated = found["default"]["queue_ms"] / found["shared"]["queue_ms"]
+    assert simulated == pytest.approx(measured, rel=0.2)
     assert all(found["shared"][f"p{p}_lower_percent"] > 0.0 for p in ("90", "99", "999"))
 
 
 @pytest.mark.parametrize("letter", "abc")
-def test_balance_is_ahead_where_it_was(letter: str) -> None:
+def test_p99_under_balance_is_predicted_within_20_percent(letter: str) -> None:
     experiment = EXPERIMENTS[f"balance-{letter}"]
-    found = experiment.run(Effort(scale=0.3))
+    found = experiment.run(Effort())
+    published = experiment.published["balance"]["p99_ms"]
+    assert found.figures["balance"]["p99_ms"] == pytest.approx(published, rel=0.2)
     assert found.figures["balance"]["p99_ms"] < found.figures["default"]["p99_ms"]
+    assert found.figures["balance"]["p999_ms"] < found.figures["default"]["p999_ms"]
     assert set(found.more) == {"load", "latency"}
+
+
+def test_least_slack_is_ahead_near_saturation() -> None:
+    found = EXPERIMENTS["slack-ysb"].run(Effort(scale=0.3)).figures
+    means = {
+        key.split("/")[1]: told["mean_s"] for key, told in found.items() if key.startswith("60/")
+    }
+    others = [mean for name, mean in means.items() if name in ("default", "fcfs", "round-robin")]
+    assert means["least-slack"] < 0.8 * min(others)
 
 
 def test_the_most_backlogged_queue_first() -> None:
@@ -98,7 +118,7 @@ def test_the_most_backlogged_queue_first() -> None:
     assert best == pytest.approx(89.8, abs=3.0)
 
 
-@pytest.mark.parametrize("name", ["deadline-memory", "deadline-overload", "deadline-cold"])
+@pytest.mark.parametrize("name", [n for n in EXPERIMENTS if n.startswith("deadline")])
 def test_cost_aware_is_never_behind(name: str) -> None:
     found = EXPERIMENTS[name].run(Effort(scale=0.5))
     for key, told in found.figures.items():
@@ -184,7 +204,9 @@ def test_the_command_writes_figures_pictures_and_a_page(tmp_path: Path) -> None:
     [
         (["nothing"], "'nothing': all, calibrate, or one of timeout"),
         (["all", "--picture", "x.png"], "--pictures FOLDER"),
-        (["timeout", "--scale", "0"], "0"),
+        (["timeout", "--scale", "0"], "0.01"),
+        (["timeout", "--seed", "-1"], "-1"),
+        (["calibrate", "--scale", "0.5"], "no option but --seed"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], told: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import taut.policy
 import taut.sim
 
@@ -30,18 +32,25 @@ def modules(package: ModuleType) -> Iterator[ModuleType]:
         yield importlib.import_module(found.name)
 
 
-def test_no_class_of_the_simulator_is_a_policy() -> None:
-    for module in modules(taut.sim):
-        for name, made in inspect.getmembers(module, inspect.isclass):
-            if made.__module__ != module.__name__:
-                continue
-            for kind, methods in PROTOCOLS.items():
-                has = {method for method in methods if callable(getattr(made, method, None))}
-                assert has != methods, f"{module.__name__}.{name} is a {kind} of its own"
+def policies_in(module: ModuleType) -> list[str]:
+    """Classes of a module that have what makes a policy."""
+    return [
+        f"{module.__name__}.{name} is a {kind} of its own"
+        for name, made in inspect.getmembers(module, inspect.isclass)
+        if made.__module__ == module.__name__
+        for kind, methods in PROTOCOLS.items()
+        if all(callable(getattr(made, method, None)) for method in methods)
+    ]
 
 
-def test_no_function_of_a_policy_is_written_again() -> None:
-    known = {
+def written_again(module: ModuleType, known: set[str]) -> set[str]:
+    """Functions of a module that a policy has too."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} & known
+
+
+def functions_of_policies() -> set[str]:
+    return {
         node.name
         for module in modules(taut.policy)
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text()))
@@ -50,16 +59,27 @@ def test_no_function_of_a_policy_is_written_again() -> None:
         # methods that any object may have
         and node.name not in {"check", "build", "size", "left", "join", "end", "cost", "run"}
     }
+
+
+def test_no_class_of_the_simulator_is_a_policy() -> None:
+    assert [found for module in modules(taut.sim) for found in policies_in(module)] == []
+
+
+def test_no_function_of_a_policy_is_written_again() -> None:
+    known = functions_of_policies()
     assert {"timeout_for", "largest_first", "erlang_c", "expected_slack"} <= known
     for module in modules(taut.sim):
-        tree = ast.parse(Path(str(module.__file__)).read_text())
-        again = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} & known
-        assert not again, f"{module.__name__} has its own {again}"
+        assert not written_again(module, known), module.__name__
 
 
-def test_the_check_would_find_one() -> None:
-    class Own:
-        def decide(self) -> None: ...
-
-    assert all(callable(getattr(Own, method, None)) for method in PROTOCOLS["Policy"])
-    assert all(hasattr(taut.policy, name) for name in ("LeastSlack", "Fcfs"))
+def test_the_checks_find_an_offender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "offender.py").write_text(
+        "class Own:\n"
+        "    def decide(self, now, queries): ...\n"
+        "def timeout_for(samples): ...\n"
+        "def harmless(): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("offender")
+    assert policies_in(module) == ["offender.Own is a Policy of its own"]
+    assert written_again(module, functions_of_policies()) == {"timeout_for"}

@@ -282,10 +282,14 @@ class LeastSlack:
     nothing and a larger batch is cheaper than two small ones. It is run early only when what
     waits would otherwise keep it from its objective, when that costs more than two batches do,
     and when running it delays nobody.
+
+    Where waiting makes nothing cheaper, as in an engine that works row by row, ``patient=False``
+    runs the query with the least slack at all times, as published.
     """
 
     cycle: float = 0.12
     confidence: float = 0.95
+    patient: bool = True
 
     def __post_init__(self) -> None:
         if not self.cycle > 0.0:
@@ -295,6 +299,8 @@ class LeastSlack:
 
     def decide(self, now: float, queries: Sequence[QueryView]) -> Decision:
         """Choose the due query with the least slack, else useful early work, else wait."""
+        if not self.patient and queries:
+            return self._least(now, queries)
         grants = {q.name: self._grant(now, q) for q in queries}
         due = [q for q in queries if grants[q.name] <= now]
         if due:

@@ -23,10 +23,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="Name the experiments.")
-@click.option("--seed", default=1, show_default=True, help="Of all that is random.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all that is random."
+)
 @click.option(
     "--scale",
-    type=click.FloatRange(0.001, 100),
+    type=click.FloatRange(0.01, 100),
     default=1.0,
     show_default=True,
     help="Times of the usual length: 0.1 for a quick look.",
@@ -56,8 +58,15 @@ def simulate(
     if listed or name is None:
         for each in known.values():
             console.print(f"{each.name:24s} {each.title}", highlight=False, soft_wrap=True)
+        for extra, what in (
+            ("all", "All but the last two"),
+            ("calibrate", "Fit the simulated cluster anew: about an hour"),
+        ):
+            console.print(f"{extra:24s} {what}", highlight=False, soft_wrap=True)
         return
     if name == "calibrate":
+        if any((json_file, picture_file, pictures, page)) or scale != 1.0:
+            raise click.UsageError("calibrate takes no option but --seed")
         from taut.sim.papers.calibrate import calibrate
 
         calibrate(console, seed)
@@ -87,7 +96,8 @@ def _run(
 
     record = Record(title, {"seed": effort.seed, "scale": effort.scale})
     sections = []
-    for name, found in _found(console, names, effort):
+    done, failed = _found(console, names, effort)
+    for name, found in done:
         experiment = _experiments()[name]
         console.print(f"[bold]{experiment.name}[/bold]: {experiment.title}. {experiment.source}.")
         for table in tables(experiment, found):
@@ -103,24 +113,34 @@ def _run(
         sections.append(markdown(experiment, found, beside))
     write(console, json_file, record)
     if page:
+        page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(HEAD + "\n" + "\n".join(sections), encoding="utf-8")
         console.print(f"page: {page}", highlight=False, soft_wrap=True)
+    if failed:
+        told = "; ".join(f"{name}: {error!r}" for name, error in failed.items())
+        raise click.ClickException(f"{len(failed)} of {len(names)} failed: {told}")
 
 
-def _found(console: Console, names: Sequence[str], effort: Effort) -> list[tuple[str, Found]]:
-    """What experiments have shown, in order; several at a time where there are several."""
+def _found(
+    console: Console, names: Sequence[str], effort: Effort
+) -> tuple[list[tuple[str, Found]], Mapping[str, BaseException]]:
+    """What experiments have shown, in order, several at a time; and what went wrong with others."""
     if len(names) == 1:
         with console.status(f"simulating {names[0]}"):
-            return [(names[0], _one(names[0], effort))]
+            return [(names[0], _one(names[0], effort))], {}
     done: dict[str, Found] = {}
+    failed: dict[str, BaseException] = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         running = {pool.submit(_one, name, effort): name for name in names}
         for future in as_completed(running):
-            done[running[future]] = future.result()
-            console.print(
-                f"{len(done)} of {len(names)}: {running[future]}", highlight=False, soft_wrap=True
-            )
-    return [(name, done[name]) for name in names]
+            name, error = running[future], future.exception()
+            if error is None:
+                done[name] = future.result()
+            else:
+                failed[name] = error
+            line = f"{len(done) + len(failed)} of {len(names)}: {name}"
+            console.print(line, highlight=False, soft_wrap=True)
+    return [(name, done[name]) for name in names if name in done], failed
 
 
 def _one(name: str, effort: Effort) -> Found:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
-from zlib import crc32
 
 from numpy.random import PCG64, Generator, SeedSequence
 
@@ -46,6 +46,8 @@ class Kernel:
     """
 
     def __init__(self, seed: int = 0) -> None:
+        if seed < 0:
+            raise ValueError(f"seed={seed}: must not be negative")
         self.now = 0.0
         self.seed = seed
         self.heap: list[tuple[float, float, Action, Any]] = []
@@ -68,6 +70,8 @@ class Kernel:
 
         The clock stands at the last event afterwards, or at ``until`` if that is finite.
         """
+        if not until >= self.now:
+            raise ValueError(f"until={until}: it is {self.now} already")
         heap, pop = self.heap, heappop
         waiting, first = len(heap), next(self.ids)
         # behind all that is due by then, so that no event needs to be compared with the end
@@ -97,7 +101,8 @@ class Kernel:
     def stream(self, name: str) -> Generator:
         """The randomness of a component; always the same for the same seed and name."""
         if name not in self._streams:
-            entropy = SeedSequence([self.seed, crc32(name.encode())])
+            digest = blake2b(name.encode(), digest_size=16).digest()
+            entropy = SeedSequence([self.seed, int.from_bytes(digest)])
             self._streams[name] = Generator(PCG64(entropy))
         return self._streams[name]
 

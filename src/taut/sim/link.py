@@ -23,7 +23,7 @@ class Sent:
     Attributes
     ----------
     most
-        The largest backlog of any queue after any slot.
+        The largest backlog of any queue, when what comes in a slot has come and none is sent yet.
     delays
         Whole slots from the slot of arrival to the slot it was sent in, of the tuples that were.
     backlogs

@@ -60,6 +60,14 @@ class Reducer:
             raise ValueError(f"memory={self.memory}: a share from 0 to 1")
         if not self.rate > 0.0 or not self.batch_s > 0.0:
             raise ValueError(f"rate={self.rate}, batch_s={self.batch_s}: both above 0")
+        for name in ("hot_cost", "cold_cost", "constraint"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+        if self.keys < 1 or not self.zipf >= 0.0 or not self.stamp_s >= 0.0:
+            raise ValueError(
+                f"keys={self.keys}, zipf={self.zipf}, stamp_s={self.stamp_s}: at least 1 key, the "
+                "others not negative"
+            )
 
     @property
     def load(self) -> float:

@@ -25,6 +25,10 @@ class Job:
     deadline: float
     cost: float
 
+    def __post_init__(self) -> None:
+        if self.deadline != self.deadline or not self.cost >= 0.0:
+            raise ValueError(f"{self}: a deadline, and a cost that is not negative, are needed")
+
 
 class Schedule(Protocol):
     """Which row is next, and which are given up."""

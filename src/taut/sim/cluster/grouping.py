@@ -173,6 +173,8 @@ class _OfTwo(_Seeing):
         sent = self._sent
         first = _spread(flight.key, _HASH, len(sent))
         second = _spread(flight.key, _OTHER, len(sent))
+        if second == first:
+            second = (first + 1) % len(sent)
         chosen = second if sent[second] < sent[first] else first
         sent[chosen] += 1
         return (chosen,)
@@ -190,9 +192,14 @@ class Balanced:
     Every upstream task has a policy of its own, and they adjust at different moments.
     """
 
-    policy: Callable[[], Balance]
+    policy: Callable[[float], Balance]
+    """Built with the period, as those of :data:`taut.policy.balance.BALANCES` are."""
     period: float = 5.0
     watches = True
+
+    def __post_init__(self) -> None:
+        if not self.period > 0.0:
+            raise ValueError(f"period={self.period}: must be above 0")
 
     def build(self, kernel: Kernel, name: str, tasks: Sequence[Station]) -> Choosing:
         """For one upstream task."""
@@ -201,7 +208,7 @@ class Balanced:
 
 class _ByShare(_Seeing):
     def __init__(self, kernel: Kernel, name: str, tasks: Sequence[Station], spec: Balanced) -> None:
-        self.balance = spec.policy()
+        self.balance = spec.policy(spec.period)
         self._kernel = kernel
         self._tasks = tasks
         self._period = spec.period

@@ -56,6 +56,11 @@ class Link:
         self.waited += start - now
         return self._free
 
+    def check(self) -> None:
+        """Assert what holds between events."""
+        assert self.waited >= 0.0
+        assert self._free >= self.tuples * self._seconds - 1e-6 * max(1.0, self._free)
+
 
 class Edge:
     """From an operator to one that follows; all tasks of the operator share it."""
@@ -64,8 +69,9 @@ class Edge:
         self, kernel: Kernel, to: str, tasks: Sequence[Station], grouping: Grouping, over: Network
     ) -> None:
         self.to = to
-        self.tasks = tasks
-        self.arrivals: list[Action] = [task.arrive for task in tasks]
+        # a queue that several tasks share is in line once for each of them
+        self.tasks = [station for station in tasks for _ in range(station.servers)]
+        self.arrivals: list[Action] = [station.arrive for station in self.tasks]
         self.grouping = grouping
         self.network = over
         self.kernel = kernel

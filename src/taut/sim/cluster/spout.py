@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappush
 
-from taut.policy.timeout import NoReplay, Replay
+from taut.policy.timeout import AdaptiveTimeout, NoReplay, Replay
 from taut.sim.cluster.machine import Machine, Pauses, Running
 from taut.sim.cluster.network import Departures
 from taut.sim.cluster.unit import Flight, Unit
@@ -114,6 +114,8 @@ class Emitting:
         assert 0 <= self.open <= self.flying <= self.issued + self.twice
         assert self.measured_twice <= self.twice <= self.issued
         assert all(latency >= 0.0 for latency in self.latencies)
+        if isinstance(self.replay, AdaptiveTimeout):
+            self.replay.check()
 
     def _goes_on(self, at: float) -> float:
         """When the task next runs, if not then."""
@@ -156,10 +158,17 @@ class Emitting:
         now = self._kernel.now
         goes_on = self._goes_on(now)
         if goes_on > now:
-            # nobody looks at the time while the machine is stopped; what has come meanwhile
-            # is heard first
-            heappush(self._kernel.heap, (goes_on, next(self._kernel.ids), self._overdue, unit))
-        elif not unit.done:
+            # nobody looks at the time while the task stands still
+            heappush(self._kernel.heap, (goes_on, next(self._kernel.ids), self._wake, unit))
+        else:
+            self._look(unit)
+
+    def _wake(self, unit: Unit) -> None:
+        """What has come meanwhile is heard first, so this goes behind it."""
+        self._kernel.after(0.0, self._look, unit)
+
+    def _look(self, unit: Unit) -> None:
+        if not unit.done:
             self.twice += 1
             self.measured_twice += unit.issued >= self._since
             self._issue(unit)

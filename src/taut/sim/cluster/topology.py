@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from taut.sim.cluster.grouping import Grouping, Shuffle
+from taut.sim.cluster.grouping import All, Fields, Grouping, PartialKey, Shuffle
 from taut.sim.cluster.machine import Machine, Running
 from taut.sim.cluster.network import Departures, Edge, Link, Network
 from taut.sim.cluster.spout import Emitting, Spout
@@ -61,6 +61,11 @@ class Operator:
             raise ValueError(f"{self.name}: tasks={self.tasks}: at least 1 is needed")
         if not 0.0 <= self.selectivity <= 1.0:
             raise ValueError(f"{self.name}: selectivity={self.selectivity}: from 0 to 1")
+        if self.shared and isinstance(self.grouping, Fields | PartialKey | All):
+            raise ValueError(
+                f"{self.name}: shared queues with {type(self.grouping).__name__}: only where any "
+                "task may have any tuple"
+            )
         if self.machines is not None and len(self.machines) != self.tasks:
             raise ValueError(
                 f"{self.name}: {len(self.machines)} machines for {self.tasks} tasks: one each"
@@ -133,6 +138,10 @@ class Topology:
         Overloaded
             They took longer.
         """
+        if not seconds > 0.0 or not warm_up >= 0.0:
+            raise ValueError(f"seconds={seconds}, warm_up={warm_up}: above 0, and not negative")
+        if every is not None and not every > 0.0:
+            raise ValueError(f"every={every}: must be above 0")
         kernel = Kernel(seed)
         built = _Built(self, kernel, warm_up, warm_up + seconds)
         if every is not None:
@@ -201,6 +210,8 @@ class _Built:
             spout.check()
         for station in chain.from_iterable(self.stations.values()):
             station.check()
+        for link in self._link.values():
+            link.check()
         assert all(spout.open == 0 for spout in self.spouts), "units that never ended"
 
     def _places(self) -> dict[str, Sequence[int]]:
@@ -226,7 +237,7 @@ class _Built:
         ways, together = self._edges(operator.name), _together(operator.tasks)
         stations: list[Station] = []
         for n, (place, servers) in enumerate(groups):
-            machine, name = self.machines[place], f"{operator.name}{n}"
+            machine, name = self.machines[place], f"{operator.name}:{n}"
             kind = Computing if watched or machine.spec.cores is not None else Waiting
             service = self.kernel.stream(f"{name}/service")
             work = drawing(operator.service, service, together)

@@ -21,7 +21,6 @@ SLOTS, SLOT_S = 10_000, 100e-6
 RATES = (500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000)
 QUEUES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 INTERVALS_MS = (0.1, 1.0, 10.0, 40.0, 70.0, 100.0, 130.0)
-LOOKED = tuple(range(1_000, 10_000, 1_000))
 _REPEATS = 20
 _VARIANTS = ("round-robin", "largest-backlog")
 _NOTES = (
@@ -29,6 +28,15 @@ _NOTES = (
     "that, backlogs grow for as long as the run lasts, under either way.",
     f"Means of {_REPEATS} runs.",
 )
+
+
+def _slots(effort: Effort) -> int:
+    return max(100, round(SLOTS * effort.scale))
+
+
+def _looked(slots: int) -> list[int]:
+    """After which slots backlogs are looked at: nine, evenly spread."""
+    return [n * slots // 10 for n in range(1, 10)]
 
 
 def _signals(variant: str) -> Signals:
@@ -52,8 +60,8 @@ class _Point:
 @cache
 def _point(effort: Effort, queues: int, rate: float) -> _Point:
     """Both ways on the same arrivals, repeatedly. Three figures show the same runs."""
-    slots = max(100, round(SLOTS * effort.scale))
-    look = [n for n in LOOKED if n <= slots]
+    slots = _slots(effort)
+    look = _looked(slots)
     most: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
     delay: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
     fairer = []
@@ -150,9 +158,10 @@ def _over(points: Sequence[_At], figure: str) -> Callable[[Effort], Found]:
 def _jain(points: Sequence[_At]) -> Callable[[Effort], Found]:
     def run(effort: Effort) -> Found:
         found = {at.label: _point(effort, at.queues, at.rate) for at in points}
-        figures = {label: {"factor": fmean(p.fairer or [1.0])} for label, p in found.items()}
+        figures = {label: {"factor": fmean(p.fairer)} for label, p in found.items()}
         figures["best"] = {"factor": max(point.fairest for point in found.values())}
-        curves = {label: (LOOKED[: len(p.fairer)], p.fairer) for label, p in found.items()}
+        looked = _looked(_slots(effort))
+        curves = {label: (looked, point.fairer) for label, point in found.items()}
         return Found(figures, curves, _NOTES)
 
     return run

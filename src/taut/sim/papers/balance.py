@@ -22,7 +22,6 @@ from taut.sim.papers.tails import (
 )
 
 _EVERY = 3.0
-_SETTLED = "Shares had 250 s to settle, as they took in the published picture."
 
 
 def _balance(letter: str, build: Callable[..., Topology]) -> Callable[[Effort], Found]:
@@ -30,7 +29,8 @@ def _balance(letter: str, build: Callable[..., Topology]) -> Callable[[Effort], 
 
     def run(effort: Effort) -> Found:
         fit = fits()[f"micro/balance-{letter}"]
-        seconds, settling = 300.0 * effort.scale, SETTLING * min(1.0, effort.scale)
+        seconds = max(4 * _EVERY, 300.0 * effort.scale)
+        settling = SETTLING * min(1.0, effort.scale)
         default = build(fit).run(seconds, 5.0, effort.seed, every=_EVERY)
         balance = build(fit, "balance").run(seconds, settling, effort.seed, every=_EVERY)
         figures = {
@@ -39,7 +39,12 @@ def _balance(letter: str, build: Callable[..., Topology]) -> Callable[[Effort], 
         }
         curves = {"default": above(default), "balance": above(balance)}
         curves |= measured(f"micro/balance-{letter}", ("default", "balance"))
-        return Found(figures, curves, (FITTED, _SETTLED), _over_time(balance, letter))
+        return Found(
+            figures,
+            curves,
+            (FITTED, f"Shares had {settling:g} s to settle."),
+            _over_time(balance, letter),
+        )
 
     return run
 

@@ -84,7 +84,6 @@ class Case:
 
 _HOPS = {"hop": 0.0006, "hop_scv": 0.5}
 _PAUSES = {"every": 4.0, "length": 0.035, "length_scv": 0.6, "spout_every": 3.0}
-_UNEQUAL = {"hop": 0.0004, "hop_scv": 1.2}
 _LIKE = ("every", "spout_every", "length", "length_scv")
 
 CASES: Mapping[str, Case] = {
@@ -120,29 +119,29 @@ CASES: Mapping[str, Case] = {
         {
             "hop": 0.001,
             "hop_scv": 1.9,
-            "service": 0.00023,
-            "slow": 0.66,
-            "longer": 1.7,
-            "length": 0.022,
+            "service": 0.00022,
+            "slow": 0.64,
+            "longer": 2.5,
+            "length": 0.0204,
         },
         fixed={"acker": 0.0003},
         like=_LIKE,
     ),
     "balance-b": Case(
         {"micro/balance-b": cluster.balance_b},
-        {"hop": 0.0004, "hop_scv": 1.5, "service": 0.00029, "slow": 0.38, "longer": 1.35},
+        {"hop": 0.00046, "hop_scv": 1.64, "service": 0.00029, "slow": 0.368, "longer": 1.22},
         fixed={"acker": 0.0003},
         like=_LIKE,
     ),
     "balance-c": Case(
         {"micro/balance-c": cluster.balance_c},
-        _UNEQUAL | {"service": 0.00036, "longer": 4.0},
+        {"hop": 0.00052, "hop_scv": 1.43, "service": 0.000324, "longer": 3.4, "length_scv": 0.85},
         fixed={"acker": 0.0003},
         like=_LIKE,
     ),
     "page-load-balance": Case(
         {"page-load/balance": partial(cluster.pages_on_unequal, cluster.PAGE_LOAD)},
-        _UNEQUAL | {"service": 0.0002, "longer": 4.0},
+        {"hop": 0.0004, "hop_scv": 1.3, "service": 0.00018, "longer": 4.0, "length_scv": 0.8},
         fixed={"acker": 0.0003},
         like=_LIKE,
     ),

@@ -20,7 +20,7 @@ def _gains(
     """By how much each technique lowers p99 at every point, and from where on the second wins."""
     figures: dict[str, dict[str, float]] = {}
     lines: dict[str, tuple[list[float], list[float]]] = {}
-    for label, (at, runs) in points.items():
+    for label, (place, runs) in points.items():
         default = runs["default"]().quantile(0.99)
         for variant, run in runs.items():
             if variant == "default":
@@ -28,10 +28,15 @@ def _gains(
             gain = 100.0 * (1.0 - run().quantile(0.99) / default)
             figures[f"{label}/{variant}"] = {"p99_lower_percent": gain}
             line = lines.setdefault(variant, ([], []))
-            line[0].append(at)
+            line[0].append(place)
             line[1].append(gain)
     xs, timeout = lines["timeout"]
-    figures["crossing"] = {x: crossing(xs, timeout, lines[second][1])}
+    at = crossing(xs, timeout, lines[second][1])
+    if at is None:
+        return Found(
+            figures, lines, (FITTED, f"{second} is ahead of the timeout nowhere for good.")
+        )
+    figures["crossing"] = {x: at}
     return Found(figures, lines, (FITTED,))
 
 
@@ -80,18 +85,21 @@ def _later(
     return lambda: topology.run(seconds, warm_up * min(1.0, effort.scale), effort.seed)
 
 
-def crossing(x: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float:
-    """Where the second line goes above the first for good, in between two points; else the end.
+def crossing(x: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Where the second line goes above the first for good, in between two points.
+
+    The first point if it is above from there on; None if it is below at the last.
 
     >>> crossing([0.0, 1.0, 2.0], [4.0, 4.0, 4.0], [0.0, 2.0, 6.0])
     1.5
+    >>> crossing([0.0, 1.0], [4.0, 4.0], [5.0, 3.0])
     """
     ahead = [b - a for a, b in zip(first, second, strict=True)]
     for n in range(len(ahead) - 1, 0, -1):
         if ahead[n] > 0.0 >= ahead[n - 1]:
             part = -ahead[n - 1] / (ahead[n] - ahead[n - 1])
             return x[n - 1] + part * (x[n] - x[n - 1])
-    return x[0] if ahead[0] > 0.0 else x[-1]
+    return x[0] if all(by > 0.0 for by in ahead) else None
 
 
 EXPERIMENTS = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.policy import POLICIES, LeastSlack, Policy
+from taut.policy import POLICIES, LeastSlack, MemoryManagement, Policy
 from taut.policy.slack import DelayHistory, interval
 from taut.policy.view import Stream
 from taut.sim.draws import Draws, Uniform, Zipf
@@ -37,8 +37,9 @@ _POLICIES: dict[str, Callable[[], Policy | None]] = {
     "round-robin": POLICIES["round-robin"],
     "highest-rate": POLICIES["highest-rate"],
     "streambox": POLICIES["streambox"],
-    "least-slack": POLICIES["least-slack"],
-    "least-slack, no memory": LeastSlack,
+    # as published: an event costs the same whenever it is worked on
+    "least-slack": lambda: MemoryManagement().build(LeastSlack(patient=False)),
+    "least-slack, no memory": lambda: LeastSlack(patient=False),
 }
 _ALONE = ("default", "fcfs", "round-robin", "highest-rate", "streambox", "least-slack")
 
@@ -202,7 +203,7 @@ def _spark(effort: Effort) -> Found:
     for many in SPARK_QUERIES:
         queries = spark_queries(many)
         for name in _SPARK:
-            policy = _POLICIES[name]()
+            policy = None if name == "default" else POLICIES[name]()
             outcome = Cluster(cores=2.0, concurrency=2).run(
                 queries, policy, seconds, 60.0, effort.seed
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from taut.policy.balance import LatencyBalance
+from taut.policy.balance import BALANCES
 from taut.policy.timeout import REPLAYS, AdaptiveTimeout, NoReplay, Replay
 from taut.sim.cluster import (
     Balanced,
@@ -161,7 +161,7 @@ def replaying(variant: str) -> Callable[[], Replay]:
 
 def balancing(variant: str) -> Grouping:
     """Shuffle, or shares that follow latency."""
-    return Balanced(LatencyBalance) if variant == "balance" else Shuffle()
+    return Balanced(BALANCES["balance"]) if variant == "balance" else Shuffle()
 
 
 def queue(

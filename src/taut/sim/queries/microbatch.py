@@ -21,6 +21,7 @@ from taut.policy.turns import State, Turns
 from taut.policy.view import Operator, Policy, QueryView, Stream
 from taut.sim.draws import Array, Draws, drawing
 from taut.sim.kernel import Kernel
+from taut.sim.queries.checks import check_names, check_times
 from taut.sim.queries.cores import Cores
 
 
@@ -53,6 +54,13 @@ class Query:
     offset: float = 0.0
     objective: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("rate", "window", "fixed", "objective"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{self.name}: {name}={getattr(self, name)}: must be above 0")
+        if not self.row_cost >= 0.0:
+            raise ValueError(f"{self.name}: row_cost={self.row_cost}: must not be negative")
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -81,6 +89,8 @@ class Cluster:
         seed: int = 0,
     ) -> Outcome:
         """Windows that end in ``seconds`` after the warm-up are measured; None is stock Spark."""
+        check_names([query.name for query in queries])
+        check_times(seconds, warm_up)
         kernel = Kernel(seed)
         running = _Running(self, queries, policy, kernel)
         running.begin()
@@ -125,8 +135,8 @@ class _Stream:
 
     @property
     def sweep(self) -> float:
-        """The end of the next window that nothing has passed yet, as far as was read."""
-        return self.end(self._swept)
+        """The end of the first window that is not out."""
+        return self.end(self._came_out)
 
     def ingest(self, now: float) -> float:
         """Read what has arrived; the core seconds of the batch."""

@@ -1,9 +1,11 @@
 """Many windowed queries as an engine with an operator at a time runs them, cycle by cycle.
 
-Events wait before the operators of their query, in memory. Every cycle a policy says in which order
-queries have a core; a core that is done with one goes on to the next. A window is out when all that
-came before its sweeping watermark has been worked through. Near the bound of memory work becomes
-slower, for the engine collects garbage; at the bound sources are held, and events wait outside.
+Events wait before the first operator of their query, in memory, and go through all of them at
+once: what waits between operators is not modelled, so that selectivity makes no room. Every cycle
+a policy says in which order queries have a core; a core that is done with one goes on to the next.
+A window is out when all that came before its sweeping watermark has been worked through. Near the
+bound of memory work becomes slower, for the engine collects garbage; at the bound sources are
+held, and events wait outside.
 
 Latency counts as the works measure it, by markers that sources send along: from the window's end,
 without the time that a held source did not let the watermark in.
@@ -17,15 +19,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.policy.memory import MemoryManaged
-from taut.policy.slack import DelayHistory, LeastSlack
+from taut.policy.slack import DelayHistory
 from taut.policy.view import Operator, Policy, QueryView, Stream
 from taut.sim.draws import Array, Draws, drawing
 from taut.sim.kernel import Kernel
+from taut.sim.queries.checks import check_names, check_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,15 @@ class Pipeline:
     delay: Draws
     offset: float = 0.0
     inputs: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "window"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{self.name}: {name}={getattr(self, name)}: must be above 0")
+        if self.inputs < 1:
+            raise ValueError(f"{self.name}: inputs={self.inputs}: at least 1 is needed")
+        if not self.event_cost > 0.0 or any(cost < 0.0 or out < 0.0 for cost, out in self.steps):
+            raise ValueError(f"{self.name}: steps={self.steps}: an event must cost something")
 
     @property
     def event_cost(self) -> float:
@@ -86,6 +99,15 @@ class Node:
     pressure: float = 0.9
     slower: float = 1.3
 
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise ValueError(f"cores={self.cores}: at least 1 is needed")
+        for name in ("cycle", "memory", "pressure"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+        if not self.slower >= 1.0:
+            raise ValueError(f"slower={self.slower}: at least 1")
+
     def run(
         self,
         queries: Sequence[Pipeline],
@@ -95,19 +117,24 @@ class Node:
         seed: int = 0,
     ) -> Outcome:
         """Watermarks that come after the warm-up count; without a policy all share the cores."""
+        check_names([query.name for query in queries])
+        check_times(seconds, warm_up)
         kernel = Kernel(seed)
         working = [_Working(query, kernel) for query in queries]
         turns = _Turns(self, policy, working)
         used = []
-        for n in range(math.ceil((warm_up + seconds) / self.cycle)):
+        cycles = math.ceil((warm_up + seconds) / self.cycle)
+        for n in range(cycles):
             now = n * self.cycle
-            self._let_in(working, now + self.cycle)
+            self._let_in(working, now)
             share = sum(each.waiting for each in working) / self.memory
             used.append(share)
             turns.spend(now, share, self.slower if share >= self.pressure else 1.0)
         for each in working:
             each.check()
-        return Outcome(working, warm_up, warm_up + seconds, used)
+        if isinstance(policy, MemoryManaged):
+            policy.check()
+        return Outcome(working, warm_up, cycles * self.cycle, used)
 
     def _let_in(self, working: Sequence[_Working], upto: float) -> None:
         """Events come; those for which there is no room wait outside, all sources alike."""
@@ -123,13 +150,15 @@ class Node:
 class _Mark(NamedTuple):
     """A sweeping watermark: its window's end, when it came, and how many events are before it.
 
-    ``delays`` are those of the inputs, of which the last has made it.
+    ``delays`` are those of the inputs, of which the last has made it; ``network`` is how long after
+    the end it was sent to the source, which may have let it in later.
     """
 
     end: float
     came: float
     before: float
     delays: tuple[float, ...]
+    network: float
 
 
 class _Working:
@@ -146,6 +175,7 @@ class _Working:
         self.marks: deque[_Mark] = deque()
         """Sweeping watermarks that were let in and are not through."""
         self._held: deque[_Mark] = deque()
+        self._looked = -math.inf
         self._cost = spec.event_cost
         self._delay = drawing(spec.delay, kernel.stream(f"{spec.name}/delay"), together=64)
         self._window = 0
@@ -171,15 +201,14 @@ class _Working:
 
     def let_in(self, part: float, now: float) -> None:
         """This part of what is outside comes in."""
-        self.came += part * self.outside
-        if part >= 1.0:
-            self.came = self.generated
+        self.came = self.generated if part >= 1.0 else self.came + part * self.outside
         while self._held and self._held[0].before <= self.came:
             mark = self._held.popleft()
             for history, delay in zip(self.histories, mark.delays, strict=True):
                 history.close(delay)
-            # one that was held came when it was let in
-            self.marks.append(mark if part >= 1.0 else mark._replace(came=now))
+            # one that was held since a cycle before came when it was let in
+            self.marks.append(mark if mark.came > self._looked else mark._replace(came=now))
+        self._looked = now
 
     def work(self, now: float, seconds: float, slower: float) -> float:
         """Have a core from now on for so long at most, and say how long it took."""
@@ -191,23 +220,22 @@ class _Working:
             self.done = self.came
         while self.marks and self.marks[0].before <= self.done:
             mark = self.marks.popleft()
-            over = max(now + max(0.0, mark.before - begin) * cost, mark.came)
-            network = mark.before / self.spec.rate - mark.end
-            self.out.append((mark.came, over - mark.came + network))
+            over = now + max(0.0, mark.before - begin) * cost
+            self.out.append((mark.came, over - mark.came + mark.network))
         return events * cost
 
     def view(self, now: float) -> QueryView:
         """As a policy sees it."""
         spec = self.spec
-        sweep = self.marks[0].end if self.marks else self._end(self._window)
+        first = next(chain(self.marks, self._held, (self._next,)))
         return QueryView(
             spec.name,
             held_since=self.last_turn,
             last_turn=self.last_turn,
-            oldest=now - self.waiting / spec.rate,
+            oldest=self.done / spec.rate,
             batch_cost=0.0,
             queued_cost=self.waiting * self._cost,
-            streams=tuple(Stream(sweep, history.estimate()) for history in self.histories),
+            streams=tuple(Stream(first.end, history.estimate()) for history in self.histories),
             operators=tuple(
                 Operator(0.0 if n else self.waiting, selectivity, seconds)
                 for n, (seconds, selectivity) in enumerate(spec.steps)
@@ -226,7 +254,7 @@ class _Working:
         end = self._end(window)
         delays = tuple(self._delay() for _ in self.histories)
         came = max(before, end + max(delays))
-        return _Mark(end, came, self.spec.rate * came, delays)
+        return _Mark(end, came, self.spec.rate * came, delays, came - end)
 
     def _end(self, window: int) -> float:
         return self.spec.offset + (window + 1) * self.spec.window
@@ -258,6 +286,8 @@ class _Turns:
         while views and free[0][0] < end - 1e-9:
             at = free[0][0]
             name = first.pop(0) if first else self._choose(now, list(views.values()))
+            if name is None:
+                return  # the policy leaves the cores idle until the next cycle
             del views[name]
             took = self._working[name].work(at, end - at, slower)
             heapreplace(free, (at + took, free[0][1]))
@@ -272,17 +302,13 @@ class _Turns:
             part = min(part, self._node.cycle)
             left -= each.work(now, part, slower)
 
-    def _choose(self, now: float, views: Sequence[QueryView]) -> str:
-        policy = self._policy
-        assert policy is not None
-        decision = policy.decide(now, views)
-        if decision.run is not None:
-            if decision.until == "swept" and self._working[decision.run].marks:
-                self._kept.append(decision.run)
-            return decision.run
-        # cores are not left idle here: waiting makes no event cheaper
-        assert isinstance(policy, LeastSlack | MemoryManaged), policy
-        return min(views, key=lambda view: (policy.slack(now, view).value, view.name)).name
+    def _choose(self, now: float, views: Sequence[QueryView]) -> str | None:
+        assert self._policy is not None
+        decision = self._policy.decide(now, views)
+        name = decision.run
+        if name is not None and decision.until == "swept" and self._working[name].marks:
+            self._kept.append(name)
+        return name
 
 
 class Outcome:
@@ -295,8 +321,11 @@ class Outcome:
         for each in working:
             late.extend(late_by for came, late_by in each.out if came > since)
             # those that are not out yet are at least as late as now
-            late.extend(until - mark.came for mark in each.marks if mark.came > since)
+            late.extend(
+                until - mark.came + mark.network for mark in each.marks if mark.came > since
+            )
         self.latencies: Array = np.array(late)
+        assert (self.latencies >= 0.0).all()
         """Seconds from a window's end until it was out, without what a source was held."""
         self.events = sum(each.done for each in working)
         """That are through."""
