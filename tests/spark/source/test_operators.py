@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.errors import TautError
-from taut.spark.source.ddl import columns
+from taut.spark.ddl import columns
 from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION
 from taut.spark.source.operators import Chain, OperatorError
-from taut.spark.source.values import Misfit, to_arrow, to_python
+from taut.spark.values import Misfit, to_arrow, to_python
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 

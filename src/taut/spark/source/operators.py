@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from taut.spark.ddl import Columns, columns
 from taut.spark.source.batches import run_batch
-from taut.spark.source.ddl import Columns, columns
 from taut.spark.source.logs.base import ADDED
 from taut.spark.source.rows import Operator, OperatorError, Step, run_rows
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from taut.errors import StartError
+from taut.spark.ddl import columns
 from taut.spark.source.control import Control, Desk
-from taut.spark.source.ddl import columns
 from taut.spark.source.follower import OPTION, Stats
 from taut.spark.source.logs import KINDS, open_log
 from taut.spark.source.logs.base import refuse_untimed

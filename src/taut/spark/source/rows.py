@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from taut.errors import TautError
 from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION
-from taut.spark.source.values import Misfit, to_arrow, to_python
+from taut.spark.values import Misfit, to_arrow, to_python
 
 _SHOWN = 200
 """Characters of a row that an error shows."""

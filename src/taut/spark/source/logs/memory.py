@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from taut.errors import DataLost, LogError, LogFull
-from taut.spark.source.ddl import Columns, columns
+from taut.spark.ddl import Columns, columns
 from taut.spark.source.listener import Listener
 from taut.spark.source.logs.base import Offsets
 from taut.spark.source.logs.options import required, schema_from, schema_text

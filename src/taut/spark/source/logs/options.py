@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from taut.errors import LogError
-from taut.spark.source.ddl import columns
+from taut.spark.ddl import columns
 
 _Number = TypeVar("_Number", int, float)
 
