@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.policy.balance import BALANCES
+from taut.policy.balance import BALANCES, LatencyBalance
 from taut.policy.timeout import AdaptiveTimeout, Replication
 from taut.sim.cluster import (
     All,
@@ -30,6 +30,10 @@ from taut.sim.cluster import (
     Spout,
     Topology,
 )
+from taut.sim.cluster.machine import Running
+from taut.sim.cluster.network import Edge, Link
+from taut.sim.cluster.spout import Emitting
+from taut.sim.cluster.station import Computing, Waiting
 from taut.sim.draws import Constant, Exponential, Gamma, Geometric, Lognormal, Uniform
 from taut.sim.kernel import Kernel
 
@@ -159,7 +163,7 @@ def test_balance_moves_load_to_the_fast_machine() -> None:
             (Machine(cores=1, speed=0.5), Machine(cores=1)),
         )
         outcome = topology.run(300.0, seed=1, every=10.0)
-        slow, fast = outcome.series["bolt"][-2][1]
+        slow, fast = outcome.series["bolt"][-2].tuples
         return [slow / (slow + fast), outcome.quantile(0.99)]
 
     even, balanced = shares("even"), shares("balance")
@@ -271,6 +275,41 @@ def test_what_is_dropped_is_done() -> None:
     assert len(outcome.latencies) == outcome.units
     share = outcome.stations["rest"][0].tuples / outcome.stations["filter"][0].tuples
     assert share == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "component", [Running, Emitting, Computing, Waiting, Link, Edge, LatencyBalance, Kernel]
+)
+def test_every_component_checks_itself_after_a_run(
+    component: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology(
+        Spout(1, EVEN, lambda: AdaptiveTimeout(budget=1.0)),
+        (
+            Operator("first", 2, Constant(0.001), machines=(0, 1)),
+            Operator("second", 2, Constant(0.001), Balanced(BALANCES["balance"]), after=("first",)),
+        ),
+        (Machine(), Machine(cores=1)),
+        Network(link=10_000.0),
+    )
+
+    def broken(_: object) -> None:
+        raise AssertionError(f"{component.__name__} is checked")
+
+    monkeypatch.setattr(component, "check", broken)
+    with pytest.raises(AssertionError, match=f"{component.__name__} is checked"):
+        topology.run(1.0)
+
+
+def test_what_is_noted_over_time_adds_up() -> None:
+    topology = Topology(Spout(1, Exponential(0.01)), (one(0.005, 2),))
+    outcome = topology.run(60.0, seed=1, every=2.0)
+    noted, stations = outcome.series["bolt"], outcome.stations["bolt"]
+    assert [n.at for n in noted] == pytest.approx([2.0 * k for k in range(1, len(noted) + 1)])
+    counted = sum(sum(n.tuples) for n in noted)
+    assert counted == pytest.approx(sum(s.tuples for s in stations), abs=400)
+    waited = sum(n.waited * sum(n.tuples) for n in noted if sum(n.tuples))
+    assert waited / counted == pytest.approx(outcome.waited("bolt"), rel=0.05)
 
 
 # Networks

@@ -50,6 +50,11 @@ def test_streams_are_told_apart_by_name_and_do_not_disturb_each_other() -> None:
     assert Kernel(seed=3).stream("c").random(5).tolist() != expected
 
 
+def test_streams_are_the_same_on_any_machine() -> None:
+    drawn = Kernel(seed=7).stream("machine0/pauses").random(3).tolist()
+    assert drawn == [0.2201109127923233, 0.6940566601150173, 0.644293488150633]
+
+
 def test_an_event_may_ask_for_more() -> None:
     kernel = Kernel()
     ticks = itertools.count()

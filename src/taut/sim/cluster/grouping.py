@@ -14,7 +14,7 @@ from typing import Protocol
 
 from numpy.random import Generator
 
-from taut.policy.balance import Balance
+from taut.policy.balance import Balance, EvenSplit
 from taut.sim.cluster.station import Station
 from taut.sim.draws import Uniform, drawing
 from taut.sim.kernel import Kernel
@@ -38,9 +38,15 @@ class Choosing(Protocol):
     """The places of tasks that are taken in turn for ever; None where there is no such order."""
     blind: Callable[[], int] | None
     """The place of the next task; None where that depends on the tuple or on load."""
+    due: Callable[[], int] | None
+    """The place of the task for a tuple that leaves now; None where that depends on the tuple."""
 
     def choose(self, flight: Keyed) -> Sequence[int]:
         """The places of the tasks that a tuple goes to."""
+        ...
+
+    def check(self) -> None:
+        """Assert what holds between events."""
         ...
 
 
@@ -61,11 +67,15 @@ class _Blind:
     def __init__(self, places: Callable[[], int], order: Sequence[int] | None = None) -> None:
         self.order = order
         self.blind: Callable[[], int] | None = places
+        self.due: Callable[[], int] | None = places
         self._next = places
 
     def choose(self, flight: Keyed) -> Sequence[int]:
         """The next one."""
         return (self._next(),)
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
 
 
 class _Seeing:
@@ -73,6 +83,10 @@ class _Seeing:
 
     order: Sequence[int] | None = None
     blind: Callable[[], int] | None = None
+    due: Callable[[], int] | None = None
+
+    def check(self) -> None:
+        """Nothing can be wrong where nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +193,10 @@ class _OfTwo(_Seeing):
         sent[chosen] += 1
         return (chosen,)
 
+    def check(self) -> None:
+        """Assert what holds between events."""
+        assert min(self._sent) >= 0
+
 
 def _spread(key: int, by: int, tasks: int) -> int:
     """A task for a key; multiplied and cut from the top, so that keys in a row spread."""
@@ -216,12 +234,23 @@ class _ByShare(_Seeing):
         self._seen = [(0, 0.0) for _ in tasks]
         for task in self._names:
             self.balance.join(task)
+        self.due = self._due
         phase = kernel.stream(f"{name}/balance").random() * spec.period
         kernel.after(phase, self._adjust)
 
     def choose(self, flight: Keyed) -> Sequence[int]:
         """The one that is due."""
-        return (self.balance.deal(self._names, 1).index(1),)
+        return (self._due(),)
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        assert list(self.balance.tasks) == self._names
+        assert abs(math.fsum(self.balance.shares(self._names)) - 1.0) < 1e-9
+        if isinstance(self.balance, EvenSplit):
+            self.balance.check()
+
+    def _due(self) -> int:
+        return self.balance.deal(self._names, 1).index(1)
 
     def _adjust(self, _: object) -> None:
         """Tell the policy of the period just over."""

@@ -95,13 +95,6 @@ class Running:
         since, until = self.calm
         return end if since <= start and end <= until else self.through(start, end)
 
-    def core_freed(self) -> None:
-        """A core is free again: whoever has waited longest for one gets it."""
-        if self.waiting:
-            self.waiting.popleft().granted()
-        else:
-            self.free += 1
-
     def check(self) -> None:
         """Assert what holds between events."""
         cores = self.spec.cores

@@ -75,10 +75,18 @@ class Edge:
         self.grouping = grouping
         self.network = over
         self.kernel = kernel
+        self._routes: list[Route] = []
 
     def route(self, name: str, machine: Running, together: int) -> Route:
         """For one task of the operator before."""
-        return Route(self, f"{name}/{self.to}", machine, together)
+        made = Route(self, f"{name}/{self.to}", machine, together)
+        self._routes.append(made)
+        return made
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        for route in self._routes:
+            route.check()
 
 
 class Route:
@@ -115,6 +123,18 @@ class Route:
             return lambda: (arrivals[places()], delay)
         return lambda: self._hop(places())
 
+    def check(self) -> None:
+        """Assert what holds between events."""
+        self._choosing.check()
+
+    def hop_now(self) -> Callable[[], Hop] | None:
+        """The same for one that leaves now, where only that matters."""
+        due = self._choosing.due
+        if due is None:
+            return None
+        ways = [self._hop(place) for place in range(len(self._edge.tasks))]
+        return lambda: ways[due()]
+
     def _hop(self, place: int) -> Hop:
         near = self._edge.tasks[place].machine is self._machine
         return self._edge.arrivals[place], self._local if near else self._delay
@@ -139,12 +159,15 @@ class Departures:
         self._drawn = drawn
         self._ack = ack
         self.next_hop: Callable[[], Hop] | None = None
+        self.hop_now: Callable[[], Hop] | None = None
         if selectivity >= 1.0:
             if not routes:
                 # a sink: all that is left is to tell the spout
                 self.next_hop = repeat((piece_done, self._ack)).__next__
             elif len(routes) == 1 and link is None:
                 self.next_hop = routes[0].next_hop()
+                self.hop_now = routes[0].hop_now()
+        self.hop_now = self.next_hop or self.hop_now
 
     def depart(self, flight: Flight) -> None:
         """Send a tuple on to every operator that follows, or tell its spout that it is done."""

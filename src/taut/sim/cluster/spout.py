@@ -146,7 +146,7 @@ class Emitting:
     def _issue(self, unit: Unit) -> None:
         self.flying += 1
         departures = self._departures
-        hop = departures.next_hop
+        hop = departures.hop_now
         if hop is None:
             departures.depart(Flight(unit))
             return

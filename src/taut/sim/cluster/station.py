@@ -26,6 +26,8 @@ class Onward(Protocol):
     next_hop: Callable[[], Hop] | None
     """Who gets the next one, and how long it takes there; None where that depends on the tuple, on
     others' load, or on a link, so that it cannot be said before the tuple leaves."""
+    hop_now: Callable[[], Hop] | None
+    """The same at the moment that it leaves; None where that depends on the tuple or on a link."""
 
     def depart(self, flight: Flight) -> None:
         """A tuple leaves."""
@@ -165,6 +167,12 @@ class Computing(Station):
         self._changed = 0.0
         self.there_over_time = 0.0
         """Tuples in queue and service, integrated over time."""
+        # at hand, for most of a run is spent here
+        self._number = kernel.ids.__next__
+        self._heap = kernel.heap
+        self._calm = machine.calm
+        self._pace = machine.pace
+        self._ended = self._end
 
     def arrive(self, flight: Flight) -> None:
         """Begin if a task and a core are free, else wait."""
@@ -172,24 +180,34 @@ class Computing(Station):
         self.there_over_time += self._there * (now - self._changed)
         self._there += 1
         self._changed = now
-        self._queue.append((now, flight))
-        if self._idle:
-            self._idle -= 1
-            self._ask()
+        if not self._idle:
+            self._queue.append((now, flight))
+            return
+        self._idle -= 1
+        machine = self.machine
+        if machine.free > 0:
+            machine.free -= 1
+            self._begin(now, (now, flight))
+        else:
+            self._queue.append((now, flight))
+            self._asking += 1
+            machine.waiting.append(self)
 
     def granted(self) -> None:
-        """A task that stood in line has a core."""
+        """A task that stood in line has a core: it takes the next tuple."""
         self._asking -= 1
-        self._begin()
+        now = self.kernel.now
+        came = self._queue.popleft()
+        self.waited += now - came[0]
+        self._begin(now, came)
 
-    def _begin(self) -> None:
-        """A task has a core: it takes the next tuple."""
-        kernel, machine = self.kernel, self.machine
-        since, flight = self._queue.popleft()
-        now = kernel.now
-        end = machine.done(now, self.work())
-        self.waited += now - since
-        heappush(kernel.heap, (end, next(kernel.ids), self._end, (since, flight)))
+    def _begin(self, now: float, came: tuple[float, Flight]) -> None:
+        """A task has a tuple and a core."""
+        end = now + self.work() * self._pace
+        calm = self._calm
+        if now < calm[0] or end > calm[1]:
+            end = self.machine.through(now, end)
+        heappush(self._heap, (end, self._number(), self._ended, came))
 
     @property
     def queue(self) -> int:
@@ -208,34 +226,28 @@ class Computing(Station):
         apart = abs(self.there_over_time - self.stayed)
         assert self._there or apart <= 1e-9 * max(1.0, self.stayed)
 
-    def _ask(self) -> None:
-        machine = self.machine
-        if machine.free > 0:
-            machine.free -= 1
-            self._begin()
-        else:
-            self._asking += 1
-            machine.waiting.append(self)
-
-    def _end(self, served: tuple[float, Flight]) -> None:
-        since, flight = served
-        kernel = self.kernel
-        now = kernel.now
+    def _end(self, came: tuple[float, Flight]) -> None:
+        since, flight = came
+        now = self.kernel.now
         self.there_over_time += self._there * (now - self._changed)
         self._there -= 1
         self._changed = now
         self.tuples += 1
         self.stayed += now - since
+        machine = self.machine
         # who has more to do stands in line again, behind those who have waited meanwhile
         if len(self._queue) > self._asking:
             self._asking += 1
-            self.machine.waiting.append(self)
+            machine.waiting.append(self)
         else:
             self._idle += 1
-        self.machine.core_freed()
-        hop = self.onward.next_hop
+        if machine.waiting:
+            machine.waiting.popleft().granted()
+        else:
+            machine.free += 1
+        hop = self.onward.hop_now
         if hop is None:
             self.onward.depart(flight)
         else:
             action, delay = hop()
-            heappush(kernel.heap, (now + delay(), next(kernel.ids), action, flight))
+            heappush(self._heap, (now + delay(), self._number(), action, flight))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,6 +160,17 @@ class Topology:
         return Outcome(built, events)
 
 
+class Noted(NamedTuple):
+    """Of the tasks of an operator, since the moment before."""
+
+    at: float
+    tuples: list[int]
+    stayed: list[float]
+    """Mean seconds in queue and service; nan where there were none."""
+    waited: float
+    """Mean seconds in the queues of all of them; nan where there were none."""
+
+
 class _Built:
     """A topology at work."""
 
@@ -167,7 +179,8 @@ class _Built:
         self.kernel = kernel
         self.machines = [m.build(kernel, f"machine{n}") for n, m in enumerate(spec.machines)]
         self.stations: dict[str, list[Station]] = {}
-        self.series: dict[str, list[tuple[float, list[int], list[float]]]] = {}
+        self.series: dict[str, list[Noted]] = {}
+        self.edges: list[Edge] = []
         self._link: dict[int, Link] = {}
         if spec.network.link is not None:
             self._link = {id(m): Link(spec.network.link) for m in self.machines}
@@ -186,18 +199,21 @@ class _Built:
 
     def watch(self, every: float) -> None:
         """Note load and latency of every task."""
-        seen: dict[str, list[tuple[int, float]]] = {}
+        seen: dict[str, list[tuple[int, float, float]]] = {}
 
         def look(_: object) -> None:
             for name, stations in self.stations.items():
-                before = seen.get(name, [(0, 0.0)] * len(stations))
+                before = seen.get(name, [(0, 0.0, 0.0)] * len(stations))
                 counts = [s.tuples - b[0] for s, b in zip(stations, before, strict=True)]
                 means = [
                     (s.stayed - b[1]) / n if n else math.nan
                     for s, b, n in zip(stations, before, counts, strict=True)
                 ]
-                seen[name] = [(s.tuples, s.stayed) for s in stations]
-                self.series.setdefault(name, []).append((self.kernel.now, counts, means))
+                waited = sum(s.waited - b[2] for s, b in zip(stations, before, strict=True))
+                waited = waited / sum(counts) if sum(counts) else math.nan
+                seen[name] = [(s.tuples, s.stayed, s.waited) for s in stations]
+                noted = Noted(self.kernel.now, counts, means, waited)
+                self.series.setdefault(name, []).append(noted)
             self.kernel.after(every, look)
 
         self.kernel.after(every, look)
@@ -212,6 +228,8 @@ class _Built:
             station.check()
         for link in self._link.values():
             link.check()
+        for edge in self.edges:
+            edge.check()
         assert all(spout.open == 0 for spout in self.spouts), "units that never ended"
 
     def _places(self) -> dict[str, Sequence[int]]:
@@ -247,7 +265,7 @@ class _Built:
 
     def _edges(self, operator: str) -> list[Edge]:
         """The ways out of an operator; those that follow are built already."""
-        return [
+        made = [
             Edge(
                 self.kernel,
                 following.name,
@@ -258,6 +276,8 @@ class _Built:
             for following in self.spec.operators
             if operator in following.after
         ]
+        self.edges += made
+        return made
 
     def _departures(
         self,
@@ -300,7 +320,7 @@ class Outcome:
         self.stations = built.stations
         self.machines = built.machines
         self.series = built.series
-        """By operator: moments, and since the one before tuples and mean seconds of every task."""
+        """By operator, moment after moment."""
 
     @property
     def cost(self) -> float:

@@ -22,6 +22,7 @@ from taut.sim.papers.tails import (
 )
 
 _EVERY = 3.0
+"""Seconds between looks, as in the work."""
 
 
 def _balance(letter: str, build: Callable[..., Topology]) -> Callable[[Effort], Found]:
@@ -59,11 +60,13 @@ def _over_time(outcome: Outcome, letter: str) -> dict[str, Picture]:
         curves[f"measured task {task}"] = times, values
     noted = outcome.series["two"]
     # tasks in the order of what they have in the end, for those measured are in no known place
-    places = sorted(range(len(noted[0][1])), key=lambda n: sum(c[n] for _, c, _ in noted[-11:-1]))
+    places = sorted(
+        range(len(noted[0].tuples)), key=lambda n: sum(each.tuples[n] for each in noted[-11:-1])
+    )
     for rank, n in enumerate(places):
-        times = [now for now, _, _ in noted]
-        load[f"task {rank}"] = times, [float(counts[n]) for _, counts, _ in noted]
-        latency[f"task {rank}"] = times, [1e3 * means[n] for _, _, means in noted]
+        times = [each.at for each in noted]
+        load[f"task {rank}"] = times, [float(each.tuples[n]) for each in noted]
+        latency[f"task {rank}"] = times, [1e3 * each.stayed[n] for each in noted]
     return {
         "load": Picture(Axes("seconds", "tuples in 3 s"), load),
         "latency": Picture(Axes("seconds", "mean ms at the task", log_y=True), latency),
