@@ -148,6 +148,14 @@ def test_full_memory_holds_sources_and_slows_work(name: str | None) -> None:
     assert 1.0 < outcome.mean < 1.2 * 300_000.0 / (able / 1.5)
 
 
+def test_in_round_robin_nobody_is_last_for_ever() -> None:
+    """A little more than the cores can do: all are late by about as much."""
+    outcome = Node(cores=4, slower=1.0).run(
+        pipelines(30, 1.05), POLICIES["round-robin"](), 120.0, warm_up=6.0
+    )
+    assert outcome.quantile(1.0) < 4.0 * outcome.mean
+
+
 def test_a_pipeline_takes_as_long_as_its_work() -> None:
     """A query alone: its window waits for a cycle to begin and for what came before it."""
     query = Pipeline("p", 1_000.0, 3.0, ((100e-6, 1.0),), Constant(0.05))

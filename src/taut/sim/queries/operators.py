@@ -212,7 +212,6 @@ class _Working:
 
     def work(self, now: float, seconds: float, slower: float) -> float:
         """Have a core from now on for so long at most, and say how long it took."""
-        self.last_turn = now
         cost = self._cost * slower
         events = min(self.waiting, seconds / cost)
         begin, self.done = self.done, self.done + events
@@ -289,7 +288,12 @@ class _Turns:
             if name is None:
                 return  # the policy leaves the cores idle until the next cycle
             del views[name]
-            took = self._working[name].work(at, end - at, slower)
+            each = self._working[name]
+            took = each.work(at, end - at, slower)
+            # a turn that the end of the cycle cuts short goes on in the next, or whoever is last
+            # in a round would be last for ever
+            if at <= now or each.waiting <= 0.0:
+                each.last_turn = at
             heapreplace(free, (at + took, free[0][1]))
 
     def _share(self, busy: Sequence[_Working], now: float, slower: float) -> None:
@@ -329,6 +333,8 @@ class Outcome:
         """Seconds from a window's end until it was out, without what a source was held."""
         self.events = sum(each.done for each in working)
         """That are through."""
+        self.throughput = self.events / until
+        """Of them a second."""
         self.memory: Array = np.array(used)
         """Share of the memory in use, cycle by cycle."""
 
