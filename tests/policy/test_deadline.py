@@ -3,12 +3,21 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.policy.deadline import SCHEDULES, CostAware, DeadlineTree, Job, Schedule
+from taut.policy.deadline import (
+    SCHEDULES,
+    Alike,
+    CostAware,
+    DeadlineTree,
+    GroupedCostAware,
+    Job,
+    Schedule,
+)
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=300)
 # whole numbers: what is compared here are choices, not the last digit of a sum
@@ -29,12 +38,18 @@ def schedulable(some: list[Job], now: float) -> bool:
 
 
 def largest(some: list[Job], now: float) -> int:
-    """How many can be on time at most, by trying all sets."""
-    return next(
-        size
-        for size in range(len(some), -1, -1)
-        if any(schedulable(list(kept), now) for kept in itertools.combinations(some, size))
-    )
+    """How many can be on time at most, by trying with and without each."""
+
+    def most(rest: list[Job], start: float) -> int:
+        if not rest:
+            return 0
+        first, *others = rest
+        without = most(others, start)
+        if start + first.cost > first.deadline:
+            return without
+        return max(without, 1 + most(others, start + first.cost))
+
+    return most(sorted(some, key=lambda job: job.deadline), now)
 
 
 @STEADY
@@ -71,6 +86,40 @@ def test_batches_that_come_one_after_the_other(
         now = max(now, end)
 
 
+def test_thousands_of_small_instances() -> None:
+    """Against trying everything, with rows that cost nothing, and checked after every step."""
+    draw, batches = random.Random(1), 0
+    for _ in range(1_500):
+        schedule, now, ids = CostAware(), 0.0, itertools.count()
+        latest, dearest = draw.choice([4, 12, 30]), draw.choice([1, 3, 9])
+        for _ in range(draw.randint(1, 4)):
+            fresh = [
+                Job(next(ids), now + draw.randint(0, latest), float(draw.randint(0, dearest)))
+                for _ in range(draw.randint(0, 6))
+            ]
+            before = list(schedule.tree)
+            schedule.release(fresh, now)
+            schedule.tree.check()
+            up = schedule.given_up()
+            assert schedulable(list(schedule.tree), now)
+            assert len(schedule) == largest(before + fresh, now)
+            assert {*schedule.tree, *up} == {*before, *fresh}
+            batches += 1
+            for _ in range(draw.randint(0, 4)):
+                # now and then a row takes longer than expected, and others go for it
+                before = list(schedule.tree)
+                job = schedule.next(now)
+                schedule.tree.check()
+                up = schedule.given_up()
+                if job is None:
+                    assert not largest(before, now)
+                    break
+                assert len(schedule) + 1 == largest(before, now)
+                assert {*schedule.tree, *up, job} == set(before)
+                now += job.cost + draw.choice([0, 0, 0, 2])
+    assert batches > 3_000
+
+
 @STEADY
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=60))
 def test_the_tree_says_which_deadline_is_late_first(given_: list[tuple[int, int]]) -> None:
@@ -78,13 +127,39 @@ def test_the_tree_says_which_deadline_is_late_first(given_: list[tuple[int, int]
     tree.insert(released)
     tree.check()
     for now in range(0, 40, 3):
-        expected = None
-        for deadline in sorted({job.deadline for job in released}):
-            if now + sum(j.cost for j in released if j.deadline <= deadline) > deadline:
-                expected = deadline
-                break
-        assert tree.first_late(float(now)) == expected
-        assert tree.schedulable(float(now)) == (expected is None)
+        ends = {
+            deadline: now + sum(j.cost for j in released if j.deadline <= deadline)
+            for deadline in sorted({job.deadline for job in released})
+        }
+        late = [(deadline, end - deadline) for deadline, end in ends.items() if end > deadline]
+        assert tree.first_late(float(now)) == (late[0] if late else None)
+        assert tree.schedulable(float(now)) == (not late)
+
+
+@STEADY
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 9)), max_size=80))
+def test_rows_come_and_go_in_any_order(steps: list[tuple[int, int, int]]) -> None:
+    """The tree against a list; what is taken is the cheapest of the earliest deadline."""
+    tree, kept = DeadlineTree(), list[Job]()
+    for n, (what, deadline, cost) in enumerate(steps):
+        if what == 0 and kept:
+            (gone,) = tree.drop_most_expensive(max(job.deadline for job in kept))
+            assert gone.cost == max(job.cost for job in kept)
+            kept.remove(gone)
+        elif what == 1:
+            first = tree.first()
+            least = min(((job.deadline, job.cost) for job in kept), default=None)
+            assert (first and (first.deadline, first.cost)) == least
+            if first is not None:
+                kept.remove(first)
+        else:
+            fresh = [Job(9 * n + i, float(deadline + i % 3), float(cost)) for i in range(what**2)]
+            tree.insert(fresh)
+            kept += fresh
+        tree.check()
+        assert len(tree) == len(kept)
+        assert set(tree) == set(kept)
+        assert tree.schedulable(5.0) == schedulable(kept, 5.0)
 
 
 @STEADY
@@ -95,9 +170,14 @@ def test_the_most_expensive_up_to_a_deadline_goes(given_: list[tuple[int, int]])
     draw = random.Random(len(given_))
     while left:
         upto = draw.choice(left).deadline
-        dropped = tree.drop_most_expensive(upto)
-        assert dropped.cost == max(job.cost for job in left if job.deadline <= upto)
-        left.remove(dropped)
+        seconds = draw.randint(0, 20)
+        dropped = tree.drop_most_expensive(upto, float(seconds))
+        most = max(job.cost for job in left if job.deadline <= upto)
+        first = min(job.deadline for job in left if job.cost == most)
+        alike = [job for job in left if (job.cost, job.deadline) == (most, first)]
+        assert set(dropped) <= set(alike)
+        assert len(dropped) == min(len(alike), max(1, math.ceil(seconds / most)))
+        left = [job for job in left if job not in dropped]
         tree.check()
         assert len(tree) == len(left)
     with pytest.raises(LookupError, match="no row with a deadline up to 5"):
@@ -106,31 +186,65 @@ def test_the_most_expensive_up_to_a_deadline_goes(given_: list[tuple[int, int]])
 
 @pytest.mark.parametrize("many", [1_000, 16_000])
 def test_every_operation_looks_at_few_nodes(many: int) -> None:
-    draw = random.Random(1)
+    draw, ids = random.Random(1), itertools.count()
     tree = DeadlineTree()
-    most = 0
-    limit = 4 * 1.45 * math.log2(many)
+    most: dict[str, float] = {}
+    height = 1.45 * math.log2(many)
 
-    def counted(before: int) -> None:
-        nonlocal most
-        most = max(most, tree.steps - before)
+    def insert() -> object:
+        return tree.insert([Job(next(ids), draw.random(), draw.random())])
 
-    for n in range(many):
+    def counted(name: str, operation: Callable[[], object]) -> None:
         before = tree.steps
-        tree.insert([Job(n, draw.random(), draw.random())])
-        counted(before)
-    for _ in range(200):
-        before = tree.steps
-        tree.first_late(draw.uniform(-many, 1.0))
-        counted(before)
-        before = tree.steps
-        tree.drop_most_expensive(draw.uniform(0.7, 1.0))
-        counted(before)
-        before = tree.steps
-        tree.first()
-        counted(before)
+        operation()
+        most[name] = max(most.get(name, 0.0), (tree.steps - before) / height)
+
+    for _ in range(many):
+        counted("insert", insert)
+    for _ in range(60):
+        counted("late", lambda: tree.first_late(draw.uniform(-many, 1.0)))
+        counted("drop", lambda: tree.drop_most_expensive(draw.uniform(0.9, 1.0)))
+        counted("insert", insert)
+        # from a tree that lies open, too
+        for operation in (insert, lambda: tree.drop_most_expensive(1.0)):
+            for _ in range(draw.randint(1, 9)):
+                counted("first", tree.first)
+            counted("from open", operation)
     tree.check()
-    assert most <= limit
+    assert most["late"] <= 1.0
+    assert most["first"] <= 1.0
+    assert most["insert"] <= 2.0
+    assert most["drop"] <= 3.0
+    assert most["from open"] <= 4.0
+
+
+def test_many_rows_at_once_look_at_fewer_nodes_each() -> None:
+    many = 16_000
+    tree = DeadlineTree()
+    tree.insert([Job(n, float(n), 1.0) for n in range(many)])
+    assert tree.steps <= 1.1 * many
+    before = tree.steps
+    tree.insert([Job(many + n, float(many + n), 1.0) for n in range(1_000)])
+    assert tree.steps - before <= 1_100, "behind all others"
+    before = tree.steps
+    while tree.first() is not None:
+        pass
+    assert tree.steps - before <= 1.1 * (many + 1_000), "one each, whatever is behind"
+
+
+def test_what_is_no_row_is_refused() -> None:
+    for deadline, cost in ((math.nan, 1.0), (-math.inf, 1.0), (1.0, -1.0), (1.0, math.inf)):
+        with pytest.raises(ValueError, match="a deadline, and a cost"):
+            Job(1, deadline, cost)
+        with pytest.raises(ValueError, match="a deadline, a cost"):
+            Alike(deadline, cost, 1)
+    with pytest.raises(ValueError, match="rows=-1"):
+        Alike(1.0, 1.0, -1)
+    for schedule in (CostAware(), GroupedCostAware()):
+        schedule.release([], 0.0)
+        assert (len(schedule), schedule.given_up()) == (0, [])
+    assert CostAware().next(0.0) is None
+    assert GroupedCostAware().next(0.0, most=1) is None
 
 
 def fold(schedule: Schedule, batches: list[list[Job]], every: float) -> tuple[set[int], set[int]]:

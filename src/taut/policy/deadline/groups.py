@@ -35,9 +35,9 @@ class Alike:
     batch: int = 0
 
     def __post_init__(self) -> None:
-        if self.deadline != self.deadline or not self.cost >= 0.0 or self.rows < 0:
+        if not self.deadline > -math.inf or not 0.0 <= self.cost < math.inf or self.rows < 0:
             raise ValueError(
-                f"{self}: a deadline, and a cost and a number that are not negative, are needed"
+                f"{self}: a deadline, a cost from 0 on that ends, and a number from 0 on are needed"
             )
 
 
@@ -59,6 +59,8 @@ class GroupedCostAware:
         self._rows: dict[float, dict[float, int]] = {}
         """By deadline: how many rows of which cost."""
         self._size = 0
+        self._latest = math.inf
+        """None is late when the first row is begun with by then; later may do as well."""
         self._up: list[Alike] = []
 
     def __len__(self) -> int:
@@ -79,13 +81,17 @@ class GroupedCostAware:
 
     def next(self, now: float, most: int) -> Alike | None:
         """The cheapest rows of the earliest deadline, so many at the most; None without any."""
-        self._fit(now)
+        if most < 1:
+            raise ValueError(f"most={most}: at least one row is needed")
+        if now > self._latest:
+            self._fit(now)
         if not self._deadlines:
             return None
         deadline = self._deadlines[0]
         cost = min(self._rows[deadline])
         taken = min(most, self._rows[deadline][cost])
         self._take(deadline, cost, taken)
+        self._latest += taken * cost  # what follows can begin later by that
         return Alike(deadline, cost, taken)
 
     def given_up(self) -> list[Alike]:
@@ -106,22 +112,29 @@ class GroupedCostAware:
         assert self._deadlines == sorted(self._rows)
         assert all(rows and all(n > 0 for n in rows.values()) for rows in self._rows.values())
         assert self._size == sum(group.rows for group in self.groups())
+        spent = 0.0
+        for group in self.groups():
+            spent += group.cost * group.rows
+            assert self._latest <= group.deadline - spent + 1e-9, "sums differ in their last digit"
 
     def _fit(self, now: float) -> None:
         ends, dear = now, list[tuple[float, float]]()
+        self._latest = math.inf
         for deadline in tuple(self._deadlines):
             for cost, rows in self._rows[deadline].items():
                 ends += cost * rows
                 heappush(dear, (-cost, deadline))
-            while ends > deadline and dear and dear[0][0] < 0.0:
+            while ends > deadline and dear:
                 cost, at = -dear[0][0], dear[0][1]
                 rows = self._rows[at][cost]
-                dropped = min(rows, math.ceil((ends - deadline) / cost))
+                over = ends - deadline
+                dropped = rows if rows * cost <= over else math.ceil(over / cost)
                 ends -= dropped * cost
                 self._up.append(Alike(at, cost, dropped))
                 if dropped == rows:
                     heappop(dear)
                 self._take(at, cost, dropped)
+            self._latest = min(self._latest, now + deadline - ends)
 
     def _take(self, deadline: float, cost: float, rows: int) -> None:
         kept = self._rows[deadline]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 
@@ -26,8 +27,8 @@ class Job:
     cost: float
 
     def __post_init__(self) -> None:
-        if self.deadline != self.deadline or not self.cost >= 0.0:
-            raise ValueError(f"{self}: a deadline, and a cost that is not negative, are needed")
+        if not self.deadline > -inf or not 0.0 <= self.cost < inf:
+            raise ValueError(f"{self}: a deadline, and a cost from 0 on that ends, are needed")
 
 
 class Schedule(Protocol):

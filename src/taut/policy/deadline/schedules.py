@@ -148,7 +148,7 @@ class CostAware(_GivingUp):
             late = self.tree.first_late(now)
             if late is None:
                 return  # the sums differ in their last digit only
-            self._up.append(self.tree.drop_most_expensive(late))
+            self._up += self.tree.drop_most_expensive(*late)
 
 
 SCHEDULES: Mapping[str, Callable[[], Schedule]] = {

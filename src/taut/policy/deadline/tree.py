@@ -4,41 +4,57 @@ A node is a deadline and the rows that have it. Of the rows below and at a node 
 cost, the largest cost, and the latest moment to begin with them so that none is late. From those of
 its two children they follow in a few steps, so that a row comes and goes in O(log m), and whether
 all rows can be on time is seen at the root.
+
+Rows are taken from the front one after the other, and what follows them does not change by that. So
+while rows are taken, the tree lies open on its left: the way from the root to the first deadline is
+a list, of which each node knows the latest moment to begin with it and all that follows. The first
+row comes off its end, without a look at the nodes above. Whatever else happens closes the tree.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from typing import Final
+from operator import attrgetter
 
 from taut.policy.deadline.jobs import Job
+
+_DEADLINE = attrgetter("deadline")
+_COST = attrgetter("cost")
 
 
 class _Node:
     __slots__ = (
         "cost", "deadline", "height", "jobs", "latest", "left", "most", "own", "right",
     )  # fmt: skip
+    left: _Node
+    right: _Node
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, jobs: list[Job]) -> None:
         self.deadline = deadline
-        self.jobs: list[tuple[float, int, Job]] = []
-        """A heap, the most expensive first."""
+        self.jobs = jobs
+        """The most expensive first; of equals those that came last."""
         self.own = 0.0
-        self.left: _Node | None = None
-        self.right: _Node | None = None
-        self.height = 1
         self.cost = 0.0
-        self.most = 0.0
+        self.most = -math.inf
         self.latest = math.inf
+        self.height = 0
+
+
+_NONE = _Node(math.inf, [])
+_NONE.left = _NONE.right = _NONE
 
 
 class DeadlineTree:
     """The rows that are kept; ``steps`` counts the nodes that were looked at."""
 
     def __init__(self) -> None:
-        self._root: _Node | None = None
+        self._root = _NONE
+        self._way: list[_Node] = []
+        """While the tree is open: from the root to the first deadline; the root is none then."""
+        self._latest: list[float] = []
+        """For each node on the way: when to begin with it, at the latest, for none to be late."""
         self._size = 0
         self.steps = 0
 
@@ -46,194 +62,245 @@ class DeadlineTree:
         return self._size
 
     def insert(self, jobs: Sequence[Job]) -> None:
-        """Rows of any deadlines. O(log m) for each deadline among them, and for each row."""
-        by_deadline: dict[float, list[Job]] = {}
-        for job in jobs:
-            by_deadline.setdefault(job.deadline, []).append(job)
-        for deadline, same in by_deadline.items():
-            self._root = self._insert(self._root, deadline, same)
+        """Rows of any deadlines. O(k log(m / k)) for k deadlines, not more than O(log m) each."""
+        self._close()
+        fresh: list[_Node] = []
+        backwards = jobs[::-1]  # of equals those that came last are the first to go
+        for job in sorted(backwards, key=_DEADLINE):
+            if fresh and fresh[-1].deadline == job.deadline:
+                fresh[-1].jobs.append(job)
+            else:
+                fresh.append(_Node(job.deadline, [job]))
+        for node in fresh:
+            _priced(node)
+        deadlines = [node.deadline for node in fresh]
+        self._root = self._with(self._root, fresh, deadlines, 0, len(fresh))
         self._size += len(jobs)
 
     def schedulable(self, now: float) -> bool:
         """Whether all rows can be on time when they are begun with now. O(1)."""
-        return self._root is None or now <= self._root.latest
+        return now <= (self._latest[-1] if self._latest else self._root.latest)
 
-    def first_late(self, now: float) -> float | None:
-        """The first deadline that the rows up to it cannot make from now on. O(log m)."""
+    def first_late(self, now: float) -> tuple[float, float] | None:
+        """The first deadline that cannot be kept from now on, and by how much. O(log m)."""
+        self._close()
         node, start = self._root, now
-        while node is not None:
+        while node.height:
             self.steps += 1
-            if node.left is not None and start > node.left.latest:
+            if start > node.left.latest:
                 node = node.left
                 continue
-            start += _cost(node.left) + node.own
+            start += node.left.cost + node.own
             if start > node.deadline:
-                return node.deadline
+                return node.deadline, start - node.deadline
             node = node.right
         return None
 
-    def drop_most_expensive(self, upto: float) -> Job:
-        """Take out the most expensive row of those with deadlines up to this one. O(log m)."""
-        most, node = -math.inf, self._root
-        best: _Node | None = None
-        whole = False
-        while node is not None:
+    def drop_most_expensive(self, upto: float, seconds: float = 0.0) -> list[Job]:
+        """Take out one row of the most expensive with deadlines up to this one. O(log m).
+
+        Of equals it is one of the earliest deadline: what remains has more time. More rows of its
+        cost and deadline go with it, until they would have taken so many seconds.
+        """
+        self._close()
+        node, best, most = self._root, _NONE, -math.inf
+        while node.height:
             self.steps += 1
             if node.deadline > upto:
                 node = node.left
                 continue
             # all on its left count, and those on its right up to the deadline
-            if -node.jobs[0][0] > most:
-                most, best, whole = -node.jobs[0][0], node, False
-            if node.left is not None and node.left.most > most:
-                most, best, whole = node.left.most, node.left, True
+            if node.left.most > most:
+                most, best = node.left.most, node.left
+            if node.jobs[0].cost > most:
+                most, best = node.jobs[0].cost, node
             node = node.right
-        if best is None:
+        if not best.height:
             raise LookupError(f"no row with a deadline up to {upto}")
-        at = self._deadline_of(best) if whole else best.deadline
-        return self._take(at, most_expensive=True)
+        while best.left.most == most or best.jobs[0].cost < most:
+            self.steps += 1
+            best = best.left if best.left.most == most else best.right
+        return self._take_out(best, seconds)
 
     def first(self) -> Job | None:
-        """Take out a row of the earliest deadline; not its most expensive, if there are more."""
-        node = self._root
-        if node is None:
-            return None
-        while node.left is not None:
-            self.steps += 1
-            node = node.left
-        return self._take(node.deadline, most_expensive=False)
+        """Take out the cheapest row of the earliest deadline. O(1) when done again and again."""
+        if not self._way:
+            self._open(self._root)
+            self._root = _NONE
+            if not self._way:
+                return None
+        node = self._way.pop()
+        self._latest.pop()
+        job = node.jobs.pop()
+        self._size -= 1
+        if node.jobs:
+            node.own -= job.cost
+            node.left = _NONE  # all of it is done
+            self._open(node)
+        else:
+            self._open(node.right)
+        return job
 
     def __iter__(self) -> Iterator[Job]:
         """By deadline."""
+        for node in reversed(self._way):
+            yield from _from(node)
         yield from _jobs(self._root)
 
     def check(self) -> None:
         """Assert that every node is what its rows and children make it."""
-        assert len(list(self)) == self._size
-        deadlines = [job.deadline for job in self]
-        assert deadlines == sorted(deadlines)
+        kept = list(self)
+        assert len(kept) == self._size
+        assert kept == sorted(kept, key=_DEADLINE)
         _check(self._root)
+        assert not self._way or not self._root.height, "either open or closed"
+        for n, (node, latest) in enumerate(zip(self._way, self._latest, strict=True)):
+            _check_own(node)
+            _check(node.right)
+            behind = [job for above in reversed(self._way[: n + 1]) for job in _from(above)]
+            assert _same(latest, _latest(behind))
 
-    def _deadline_of(self, node: _Node) -> float:
-        """Where the most expensive row below a node is."""
-        while True:
+    def _with(
+        self, node: _Node, fresh: list[_Node], deadlines: list[float], begin: int, end: int
+    ) -> _Node:
+        """A tree and some of the fresh nodes, which are in order."""
+        if begin == end:
+            return node
+        self.steps += 1
+        if not node.height:
+            middle = (begin + end) // 2
+            node = fresh[middle]
+            node.left = self._with(_NONE, fresh, deadlines, begin, middle)
+            node.right = self._with(_NONE, fresh, deadlines, middle + 1, end)
+            return _told(node)
+        at = after = bisect_left(deadlines, node.deadline, begin, end)
+        if at < end and deadlines[at] == node.deadline:
+            after += 1
+            node.jobs[:0] = fresh[at].jobs
+            _priced(node)
+        left = self._with(node.left, fresh, deadlines, begin, at)
+        right = self._with(node.right, fresh, deadlines, after, end)
+        return self._joined(left, node, right)
+
+    def _joined(self, left: _Node, node: _Node, right: _Node) -> _Node:
+        """One tree of two and a node between them. O(difference of their heights)."""
+        self.steps += 1
+        if left.height > right.height + 1:
+            left.right = self._joined(left.right, node, right)
+            return _balanced(left)
+        if right.height > left.height + 1:
+            right.left = self._joined(left, node, right.left)
+            return _balanced(right)
+        node.left, node.right = left, right
+        return _told(node)
+
+    def _open(self, node: _Node) -> None:
+        """Add the way from a node to its first deadline."""
+        latest = self._latest[-1] if self._latest else math.inf
+        while node.height:
             self.steps += 1
-            if node.jobs and -node.jobs[0][0] == node.most:
-                return node.deadline
-            if node.left is not None and node.left.most == node.most:
-                node = node.left
+            right = node.right
+            latest -= right.cost
+            latest = min(latest, right.latest, node.deadline) - node.own
+            self._way.append(node)
+            self._latest.append(latest)
+            node = node.left
+
+    def _close(self) -> None:
+        """Make a tree of what is on the way. O(log m), for the heights grow along it."""
+        if self._way:
+            root = _NONE
+            for node in reversed(self._way):
+                root = self._joined(root, node, node.right)
+            self._root = root
+            self._way.clear()
+            self._latest.clear()
+
+    def _take_out(self, at: _Node, seconds: float) -> list[Job]:
+        """The most expensive rows of a node."""
+        cost, jobs = at.jobs[0].cost, at.jobs
+        going = 1
+        while going < len(jobs) and jobs[going].cost == cost and going * cost < seconds:
+            going += 1
+        taken = jobs[:going]
+        del jobs[:going]
+        at.own -= going * cost
+        self._size -= going
+        way, node = list[_Node](), self._root
+        while node is not at:
+            way.append(node)
+            node = node.left if at.deadline < node.deadline else node.right
+        self.steps += len(way)
+        node = _told(at) if jobs else self._joined_without(at)
+        for above in reversed(way):
+            if at.deadline < above.deadline:
+                above.left = node
             else:
-                assert node.right is not None
-                node = node.right
+                above.right = node
+            node = _balanced(above)
+        self._root = node
+        return taken
 
-    def _insert(self, node: _Node | None, deadline: float, jobs: Sequence[Job]) -> _Node:
-        self.steps += 1
-        if node is None:
-            node = _Node(deadline)
-        if deadline < node.deadline:
-            node.left = self._insert(node.left, deadline, jobs)
-        elif deadline > node.deadline:
-            node.right = self._insert(node.right, deadline, jobs)
-        else:
-            for job in jobs:
-                heappush(node.jobs, (-job.cost, job.id, job))
-                node.own += job.cost
-        return _balanced(node)
-
-    def _take(self, deadline: float, *, most_expensive: bool) -> Job:
-        taken: list[Job] = []
-        self._root = self._without(self._root, deadline, most_expensive, taken)
-        self._size -= 1
-        return taken[0]
-
-    def _without(
-        self, node: _Node | None, deadline: float, most_expensive: bool, taken: list[Job]
-    ) -> _Node | None:
-        assert node is not None
-        self.steps += 1
-        if deadline < node.deadline:
-            node.left = self._without(node.left, deadline, most_expensive, taken)
-        elif deadline > node.deadline:
-            node.right = self._without(node.right, deadline, most_expensive, taken)
-        else:
-            # the last place of a heap is a leaf of it, and can go without a look at the others
-            _, _, job = heappop(node.jobs) if most_expensive else node.jobs.pop()
-            taken.append(job)
-            node.own -= job.cost
-            if not node.jobs:
-                return self._removed(node)
-        return _balanced(node)
-
-    def _removed(self, node: _Node) -> _Node | None:
+    def _joined_without(self, node: _Node) -> _Node:
         """What comes in the place of a node without rows."""
-        if node.left is None or node.right is None:
-            return node.left or node.right
-        following: list[_Node] = []
-        right = self._without_first(node.right, following)
-        (new,) = following
-        new.left, new.right = node.left, right
-        return _balanced(new)
-
-    def _without_first(self, node: _Node, taken: list[_Node]) -> _Node | None:
-        self.steps += 1
-        if node.left is None:
-            taken.append(node)
+        if not node.left.height:
             return node.right
-        node.left = self._without_first(node.left, taken)
-        return _balanced(node)
+        if not node.right.height:
+            return node.left
+        way, first = list[_Node](), node.right
+        while first.left.height:
+            way.append(first)
+            first = first.left
+        self.steps += len(way)
+        right = first.right
+        for above in reversed(way):
+            above.left = right
+            right = _balanced(above)
+        first.left, first.right = node.left, right
+        return _balanced(first)
 
 
-_NONE: Final = 0.0
-
-
-def _cost(node: _Node | None) -> float:
-    return _NONE if node is None else node.cost
-
-
-def _height(node: _Node | None) -> int:
-    return 0 if node is None else node.height
+def _priced(node: _Node) -> None:
+    """Put the rows of a node in order, and add up what they cost."""
+    if len(node.jobs) > 1:
+        node.jobs.sort(key=_COST, reverse=True)
+        node.own = math.fsum(map(_COST, node.jobs))
+    else:
+        node.own = node.jobs[0].cost
 
 
 def _told(node: _Node) -> _Node:
     """Work out what a node knows of the rows below it."""
     left, right = node.left, node.right
-    before = _cost(left) + node.own
-    most = -node.jobs[0][0] if node.jobs else -math.inf
-    latest = node.deadline - before
-    height = 0
-    if left is not None:
-        most = max(most, left.most)
-        latest = min(latest, left.latest)
-        height = left.height
-    cost = before
-    if right is not None:
-        most = max(most, right.most)
-        latest = min(latest, right.latest - before)
-        height = max(height, right.height)
-        cost += right.cost
-    node.cost, node.most, node.latest, node.height = cost, most, latest, height + 1
+    before = left.cost + node.own
+    node.cost = before + right.cost
+    latest = node.deadline if node.deadline < right.latest else right.latest
+    latest -= before
+    node.latest = latest if latest < left.latest else left.latest
+    most = left.most if left.most > right.most else right.most
+    own = node.jobs[0].cost
+    node.most = own if own > most else most
+    node.height = 1 + (left.height if left.height > right.height else right.height)
     return node
 
 
 def _balanced(node: _Node) -> _Node:
     """Turn a node whose sides differ by more than one level, and work out what it knows."""
-    tilt = _height(node.left) - _height(node.right)
+    left, right = node.left, node.right
+    tilt = left.height - right.height
     if tilt > 1:
-        assert node.left is not None
-        if _height(node.left.left) < _height(node.left.right):
-            node.left = _turned_left(node.left)
+        if left.left.height < left.right.height:
+            node.left = _turned_left(left)
         return _turned_right(node)
     if tilt < -1:
-        assert node.right is not None
-        if _height(node.right.right) < _height(node.right.left):
-            node.right = _turned_right(node.right)
+        if right.right.height < right.left.height:
+            node.right = _turned_right(right)
         return _turned_left(node)
     return _told(node)
 
 
 def _turned_right(node: _Node) -> _Node:
     up = node.left
-    assert up is not None
     node.left = up.right
     up.right = _told(node)
     return _told(up)
@@ -241,34 +308,55 @@ def _turned_right(node: _Node) -> _Node:
 
 def _turned_left(node: _Node) -> _Node:
     up = node.right
-    assert up is not None
     node.right = up.left
     up.left = _told(node)
     return _told(up)
 
 
-def _jobs(node: _Node | None) -> Iterator[Job]:
-    if node is not None:
+def _jobs(node: _Node) -> Iterator[Job]:
+    if node.height:
         yield from _jobs(node.left)
-        yield from (job for _, _, job in node.jobs)
-        yield from _jobs(node.right)
+        yield from _from(node)
 
 
-def _check(node: _Node | None) -> None:
-    if node is None:
+def _from(node: _Node) -> Iterator[Job]:
+    """The rows of a node and of those on its right."""
+    yield from node.jobs
+    yield from _jobs(node.right)
+
+
+def _latest(by_deadline: Sequence[Job]) -> float:
+    """When to begin, at the latest, for none of them to be late."""
+    spent, latest = 0.0, math.inf
+    for job in by_deadline:
+        spent += job.cost
+        latest = min(latest, job.deadline - spent)
+    return latest
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _check(node: _Node) -> None:
+    if not node.height:
+        assert node is _NONE
         return
     _check(node.left)
     _check(node.right)
-    assert node.jobs, "a deadline without rows is no node"
-    assert abs(_height(node.left) - _height(node.right)) <= 1
-    assert node.height == 1 + max(_height(node.left), _height(node.right))
+    _check_own(node)
+    assert abs(node.left.height - node.right.height) <= 1
+    assert node.height == 1 + max(node.left.height, node.right.height)
     below = list(_jobs(node))
     costs = [job.cost for job in below]
-    assert math.isclose(node.cost, math.fsum(costs), rel_tol=1e-9, abs_tol=1e-9)
+    assert _same(node.cost, math.fsum(costs))
     assert node.most == max(costs)
-    spent, latest = 0.0, math.inf
-    for n, job in enumerate(below):
-        spent += job.cost
-        if n + 1 == len(below) or below[n + 1].deadline != job.deadline:
-            latest = min(latest, job.deadline - spent)
-    assert math.isclose(node.latest, latest, rel_tol=1e-9, abs_tol=1e-9)
+    assert _same(node.latest, _latest(below))
+
+
+def _check_own(node: _Node) -> None:
+    assert node.jobs, "a deadline without rows is no node"
+    assert {job.deadline for job in node.jobs} == {node.deadline}
+    costs = [job.cost for job in node.jobs]
+    assert costs == sorted(costs, reverse=True)
+    assert _same(node.own, math.fsum(costs))
