@@ -1,0 +1,1 @@
+"""``taut bench reduce``: keyed state under overload and with little memory."""
