@@ -1,0 +1,15 @@
+"""Workloads of the reducer: jobs, loads to feed them with, and readers of public files.
+
+Three jobs: word count with a threshold, word count by window, sessions of a click stream. What each
+must give is what :func:`taut.workloads.reduce.fold.fold` computes in plain Python.
+"""
+
+from taut.workloads.reduce.jobs import Session, sessions, split_words, windowed_words, words
+
+__all__ = [
+    "Session",
+    "sessions",
+    "split_words",
+    "windowed_words",
+    "words",
+]
