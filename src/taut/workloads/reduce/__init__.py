@@ -4,12 +4,20 @@ Three jobs: word count with a threshold, word count by window, sessions of a cli
 must give is what :func:`taut.workloads.reduce.fold.fold` computes in plain Python.
 """
 
+from taut.workloads.reduce.draws import Zipf
 from taut.workloads.reduce.jobs import Session, sessions, split_words, windowed_words, words
+from taut.workloads.reduce.load import ClickLoad, KeyedRow, WordLoad, clicks_load, words_load
 
 __all__ = [
+    "ClickLoad",
+    "KeyedRow",
     "Session",
+    "WordLoad",
+    "Zipf",
+    "clicks_load",
     "sessions",
     "split_words",
     "windowed_words",
     "words",
+    "words_load",
 ]
