@@ -7,6 +7,8 @@ must give is what :func:`taut.workloads.reduce.fold.fold` computes in plain Pyth
 from taut.workloads.reduce.draws import Zipf
 from taut.workloads.reduce.jobs import Session, sessions, split_words, windowed_words, words
 from taut.workloads.reduce.load import ClickLoad, KeyedRow, WordLoad, clicks_load, words_load
+from taut.workloads.reduce.tweet_lines import tweets
+from taut.workloads.reduce.world_cup_log import world_cup
 
 __all__ = [
     "ClickLoad",
@@ -17,7 +19,9 @@ __all__ = [
     "clicks_load",
     "sessions",
     "split_words",
+    "tweets",
     "windowed_words",
     "words",
     "words_load",
+    "world_cup",
 ]
