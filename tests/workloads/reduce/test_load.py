@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +179,23 @@ def test_refuses_clicks() -> None:
         ClickLoad(LOAD, pages=0)
     with pytest.raises(WorkloadError, match="rate=0"):
         ClickLoad(Load(START, 0))
+
+
+@pytest.mark.spark
+def test_a_stream_without_a_bound_has_them_too(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    start = float(int(time.time()) - 1_000)
+    rows: list[tuple[object, ...]] = []
+    query = (
+        words_load(spark, 1, start, words_per_line=3, out_of_order="5 s")
+        .writeStream.option("checkpointLocation", str(tmp_path))
+        .foreachBatch(lambda batch, _: rows.extend(by_micros(batch)))
+        .start()
+    )
+    try:
+        eventually(lambda: len(rows) >= 1_000)
+    finally:
+        query.stop()
+    same = WordLoad(Load(start, 1), words_per_line=3, out_of_order="5 s")
+    assert rows == expected(same, len(rows))
