@@ -6,6 +6,7 @@ from taut.errors import (
     Abandoned,
     DataLost,
     EnvironmentProblem,
+    JobError,
     LogError,
     LogFull,
     RuntimeStopped,
@@ -21,6 +22,9 @@ from taut.spark.sinks import sink
 from taut.spark.window import Window
 
 if TYPE_CHECKING:
+    from taut.spark.reduce.api import Reduced, map_reduce
+    from taut.spark.reduce.job import Job
+    from taut.spark.reduce.outcome import ReduceStats
     from taut.spark.source.follower import Stats
     from taut.spark.source.logs.memory import MemoryLog
     from taut.spark.source.read import Read, read, register
@@ -31,11 +35,15 @@ __all__ = [
     "Abandoned",
     "DataLost",
     "EnvironmentProblem",
+    "Job",
+    "JobError",
     "LogError",
     "LogFull",
     "MemoryLog",
     "Query",
     "Read",
+    "ReduceStats",
+    "Reduced",
     "Runtime",
     "RuntimeStopped",
     "Slo",
@@ -46,6 +54,7 @@ __all__ = [
     "TautError",
     "Window",
     "__version__",
+    "map_reduce",
     "read",
     "register",
     "session",
@@ -53,16 +62,20 @@ __all__ = [
 ]
 
 _LATER = {
+    "Job": "taut.spark.reduce.job",
     "MemoryLog": "taut.spark.source.logs.memory",
     "Read": "taut.spark.source.read",
+    "ReduceStats": "taut.spark.reduce.outcome",
+    "Reduced": "taut.spark.reduce.api",
     "Stats": "taut.spark.source.follower",
+    "map_reduce": "taut.spark.reduce.api",
     "read": "taut.spark.source.read",
     "register": "taut.spark.source.read",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The source needs pyarrow, which takes long to import: only for those who use it."""
+    """What needs pyarrow, which takes long to import: only for those who use it."""
     from importlib import import_module
 
     if name not in _LATER:

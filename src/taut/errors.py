@@ -25,6 +25,10 @@ class RuntimeStopped(TautError, RuntimeError):
     """Something was asked of a Runtime that has stopped."""
 
 
+class JobError(TautError, ValueError):
+    """A job that cannot be run, or a function of it that failed; says which, on which row."""
+
+
 class LogError(TautError):
     """A log cannot be opened or read; says what was given and what would be right."""
 

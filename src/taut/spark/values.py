@@ -12,6 +12,10 @@ import pyarrow as pa
 _REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
+_SHOWN = 200
+"""Characters of a value that an error shows."""
+
+
 class Misfit(Exception):
     """A value does not fit its column; ``at`` is its place in the list."""
 
@@ -56,7 +60,7 @@ def to_arrow(values: list[Any], field: pa.Field) -> pa.Array:
     except _REFUSED:
         pass
     for at, value in enumerate(values):
-        if not _fits(value, field):
+        if not fits(value, field):
             raise Misfit(at, str(field.type) + ("" if field.nullable else " not null"))
     raise Misfit(0, str(field.type))
 
@@ -67,7 +71,8 @@ def _all_suit(values: list[Any], field: pa.Field) -> bool:
     return all(_keeps(cls, field) for cls in set(map(type, values)))
 
 
-def _fits(value: Any, field: pa.Field) -> bool:
+def fits(value: Any, field: pa.Field) -> bool:
+    """Whether a column takes a value, unchanged."""
     try:
         return _suits(value, field) and len(pa.array([value], field.type)) == 1
     except _REFUSED:
@@ -103,3 +108,9 @@ def _keeps(cls: type, field: pa.Field) -> bool:
     if pa.types.is_date(kind):
         return not issubclass(cls, datetime | Integral)
     return not pa.types.is_timestamp(kind) or not issubclass(cls, Integral)
+
+
+def cut(value: object) -> str:
+    """A value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

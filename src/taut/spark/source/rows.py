@@ -17,10 +17,7 @@ import pyarrow as pa
 
 from taut.errors import TautError
 from taut.spark.source.logs.base import ADDED, ARRIVAL, OFFSET, PARTITION
-from taut.spark.values import Misfit, to_arrow, to_python
-
-_SHOWN = 200
-"""Characters of a row that an error shows."""
+from taut.spark.values import Misfit, cut, to_arrow, to_python
 
 _RIGHT = {
     ("map", "row"): "it should return a dict of columns, or a value with column=",
@@ -238,12 +235,6 @@ def place(row: Mapping[str, Any]) -> str:
     """A row in an error: where it lies in its log, and what it holds."""
     values = {name: value for name, value in row.items() if name not in ADDED.names}
     return f"row {cut(values)} with {PARTITION} {row[PARTITION]!r}, {OFFSET} {row[OFFSET]!r}"
-
-
-def cut(value: object) -> str:
-    """A value as an error shows it."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def _is_ours(error: Exception) -> bool:

@@ -1,0 +1,1 @@
+"""Keyed state with deadlines: map, shuffle, reduce, on Spark's ``transformWithState``."""

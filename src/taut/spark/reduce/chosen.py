@@ -1,0 +1,116 @@
+"""Which rows of a batch a reducer works on: costs and deadlines as the policies take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taut.policy.deadline import CHOICES, Alike
+from taut.policy.deadline.together import ends_at
+from taut.spark.reduce.job import MICRO
+
+Numbers = np.ndarray[Any, Any]
+
+COLDEST = 4
+"""Classes of cold rows: of keys that come once, twice, four times, and more often in a batch."""
+_PROBED = 2
+"""Percent of the latest rows that are worked on where all seem to be too late."""
+_STEPS = 10
+"""Of deadlines, in an objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds that a row takes, that a state takes which is not in memory, and that are fixed."""
+
+    row: float
+    cold: float
+    fixed: float = 0.0
+
+    def of(self, kind: int) -> float:
+        """Of a row of a class; rows of one key share what fetching its state takes."""
+        return self.row + (self.cold / 2 ** (kind - 1) if kind else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which rows are worked on, when they will be out, and how long they might take still."""
+
+    kept: Numbers
+    """True for each row that is."""
+    predicted: float
+    spare: float
+
+
+def classes(times: Numbers, cold: Numbers) -> Numbers:
+    """The class of each key from how often it comes in the batch, and whether it is cold."""
+    octave = np.frexp(np.maximum(times, 1))[1]
+    return np.where(cold, np.minimum(octave, COLDEST), 0)
+
+
+def choose(
+    policy: str,
+    arrivals_us: Numbers,
+    kinds: Numbers,
+    codes: Numbers,
+    batches: Numbers,
+    objective: float,
+    begins: float,
+    after: float,
+    costs: Costs,
+) -> Chosen:
+    """Decide over the rows of a batch, given in the order they came.
+
+    Parameters
+    ----------
+    policy
+        A name out of :data:`taut.policy.deadline.CHOICES`.
+    arrivals_us, kinds, codes, batches
+        Of each row: its arrival, its class, its key's number, its shuffle batch.
+    objective
+        Seconds from arrival until a row must be out.
+    begins, after
+        When work begins, and how long after its end the batch is out.
+    """
+    unit = max(1, round(objective * MICRO / _STEPS))
+    # all that is late anyway is alike, and so is what has time without end
+    least = int(begins * MICRO) // unit - 1
+    steps = np.clip((arrivals_us + round(objective * MICRO)) // unit - least, 0, 4 * _STEPS)
+    group = steps * (COLDEST + 1) + kinds
+    if policy == "edf":
+        group += batches * ((COLDEST + 1) * (4 * _STEPS + 1))
+    found, which, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    alike = [
+        Alike(
+            (code // (COLDEST + 1) % (4 * _STEPS + 1) + least) * unit / MICRO,
+            costs.of(code % (COLDEST + 1)),
+            rows,
+            code // ((COLDEST + 1) * (4 * _STEPS + 1)),
+        )
+        for code, rows in zip(found.tolist(), sizes.tolist(), strict=True)
+    ]
+    behind = after + costs.fixed
+    counts = CHOICES[policy](alike, begins, behind)
+    if not any(counts):
+        # what rows cost is only known from working on some, and it may have changed
+        counts[-1] = max(1, alike[-1].rows * _PROBED // 100)
+    predicted = ends_at(alike, counts, begins, behind)
+    first = min((a.deadline for a, n in zip(alike, counts, strict=True) if n), default=None)
+    spare = objective / 2.0 - behind if first is None else first - predicted
+    kept = _rows(np.array(counts), sizes, which, kinds, codes)
+    return Chosen(kept, predicted, max(0.0, spare))
+
+
+def _rows(
+    counts: Numbers, sizes: Numbers, which: Numbers, kinds: Numbers, codes: Numbers
+) -> Numbers:
+    """Rows out of how many of each group: the first, or those of as few cold keys as can be."""
+    kept: Numbers = (counts == sizes)[which]
+    for group in np.flatnonzero((counts > 0) & (counts < sizes)).tolist():
+        rows = np.flatnonzero(which == group)
+        if kinds[rows[0]]:
+            rows = rows[np.argsort(codes[rows], kind="stable")]
+        kept[rows[: counts[group]]] = True
+    return kept

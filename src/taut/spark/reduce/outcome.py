@@ -1,0 +1,247 @@
+"""What comes out of a reduce in the driver: results, rows put aside, and how it went."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from taut.spark.reduce.blobs import RESULT, SHED, STATS, result_schema, shed_schema, unpack
+from taut.spark.reduce.job import Job
+from taut.spark.reduce.processor import WRITTEN
+from taut.spark.reduce.terms import Stats, Terms
+from taut.spark.sinks import SinkFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_read_stats = msgspec.msgpack.Decoder(Stats).decode
+_BATCHES_KEPT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """Packed rows as rows; pickled to the workers."""
+
+    job: Job
+    kind: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The columns of a result, or of what was put aside."""
+        result = self.kind == RESULT
+        schema = result_schema(self.job) if result else shed_schema(self.job)
+        for batch in batches:
+            for blob in batch.column("blob"):
+                rows = unpack(blob.as_py(), schema)
+                if result:
+                    rows = rows.select(self.job.schema.names)
+                    yield rows.cast(self.job.schema)
+                else:
+                    name = pa.array([self.job.name] * rows.num_rows, pa.string())
+                    yield rows.add_column(0, "job", name)
+
+
+def rows_of(frame: DataFrame, job: Job, kind: int) -> DataFrame:
+    """The rows of a job in a batch: what came out, or what was put aside."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = job.schema
+    if kind == SHED:
+        schema = pa.schema([("job", pa.string()), *shed_schema(job)])
+    mine = frame.where((F.col("kind") == kind) & (F.col("job") == job.name))
+    return mine.select("blob").mapInArrow(Unpack(job, kind), from_arrow_schema(schema))
+
+
+def shed_of(frame: DataFrame, jobs: Mapping[str, Job]) -> DataFrame:
+    """What all jobs have put aside in a batch.
+
+    Keys and values of jobs whose types differ are text: keys as such, values as JSON.
+    """
+    from pyspark.sql import functions as F
+
+    alike = len({(job.key_type, job.value_type) for job in jobs.values()}) == 1
+    made: DataFrame | None = None
+    for job in jobs.values():
+        rows = rows_of(frame, job, SHED)
+        if not alike:
+            rows = rows.withColumn("key", F.col("key").cast("string"))
+            rows = rows.withColumn("value", F.to_json(F.struct("value")))
+        made = rows if made is None else made.unionByName(rows)
+    assert made is not None
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStats:
+    """How one batch of a reduce went.
+
+    Attributes
+    ----------
+    batch, written
+        Its number, and when its results were out (epoch seconds).
+    rows, processed, readmitted, bad, waiting
+        Rows that came to reducers; that were worked on, now or after a wait; that wait; and on
+        which a function failed, in a map too.
+    on_time, late
+        Of those worked on: out by their deadline, or not.
+    shed
+        Rows not worked on, by reason.
+    hot, hot_bytes, cold
+        Keys in workers' memory and their bytes; keys outside.
+    row_us, cold_us
+        What a row and a state outside memory are taken to cost.
+    predicted
+        When the results were expected out.
+    began, ended
+        When the first reducer began and the last one ended.
+    """
+
+    batch: int
+    written: float
+    rows: int
+    processed: int
+    readmitted: int
+    bad: int
+    waiting: int
+    on_time: int
+    late: int
+    shed: Mapping[str, int]
+    hot: int
+    hot_bytes: int
+    cold: int
+    row_us: float
+    cold_us: float
+    predicted: float
+    began: float
+    ended: float
+
+    @classmethod
+    def of(cls, batch: int, written: float, told: list[Stats], aside: int) -> BatchStats:
+        """From what reducers tell, and how many rows were put aside in all."""
+        shed: Counter[str] = Counter()
+        for stats in told:
+            shed.update(stats.shed)
+        deadlines = [pair for stats in told for pair in stats.deadlines]
+        on_time = sum(rows for deadline, rows in deadlines if deadline >= written)
+        bad = sum(stats.bad for stats in told)
+        kept = sum(stats.kept for stats in told)
+        readmitted = sum(stats.readmitted for stats in told)
+        # without an objective nothing is late; a row that a function failed on was not in time
+        on_time = min(on_time, kept - bad) if deadlines else kept - bad
+        return cls(
+            batch=batch,
+            written=written,
+            rows=sum(stats.rows for stats in told),
+            processed=kept + readmitted - bad,
+            readmitted=readmitted,
+            bad=aside - shed.total(),
+            waiting=sum(stats.waiting for stats in told),
+            on_time=on_time,
+            late=kept + readmitted - bad - on_time,
+            shed=dict(shed),
+            hot=sum(stats.hot for stats in told),
+            hot_bytes=sum(stats.hot_bytes for stats in told),
+            cold=sum(stats.cold for stats in told),
+            row_us=max((stats.row_us for stats in told), default=0.0),
+            cold_us=max((stats.cold_us for stats in told), default=0.0),
+            predicted=max((stats.predicted for stats in told), default=written),
+            began=min((stats.began for stats in told), default=written),
+            ended=max((stats.ended for stats in told), default=written),
+        )
+
+
+@dataclass(slots=True)
+class ReduceStats:
+    """How a reduce has gone so far; ``batches`` has the last thousand one by one."""
+
+    rows: int = 0
+    processed: int = 0
+    on_time: int = 0
+    late: int = 0
+    readmitted: int = 0
+    bad: int = 0
+    waiting: int = 0
+    shed: dict[str, int] = field(default_factory=dict)
+    batches: list[BatchStats] = field(default_factory=list)
+
+    @property
+    def on_time_share(self) -> float:
+        """Of the rows that came, those that were out on time; 1 without any."""
+        return self.on_time / self.rows if self.rows else 1.0
+
+
+class ReduceSink:
+    """Writes the results of a batch and what was put aside, and hears how it went."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        terms: Terms,
+        results: Mapping[str, SinkFunction],
+        shed: SinkFunction | None,
+    ) -> None:
+        self._jobs = jobs
+        self._terms = terms
+        self._results = results
+        self._shed = shed
+        self._lock = threading.Lock()
+        self._first = True
+        self._stats = ReduceStats()
+
+    @property
+    def parts(self) -> list[SinkFunction]:
+        """The sinks that it writes to."""
+        return [*self._results.values(), *([self._shed] if self._shed else [])]
+
+    def stats(self) -> ReduceStats:
+        """How it has gone since this sink was made."""
+        with self._lock:
+            s = self._stats
+            return ReduceStats(
+                s.rows, s.processed, s.on_time, s.late, s.readmitted, s.bad, s.waiting,
+                dict(s.shed), list(s.batches),
+            )  # fmt: skip
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch. It is computed once: what both parts see is the same."""
+        from pyspark.sql import functions as F
+
+        df.persist()
+        try:
+            for name, sink in self._results.items():
+                sink(rows_of(df, self._jobs[name], RESULT), batch_id)
+            written = time.time()
+            stats = F.when(F.col("kind") == STATS, F.col("blob")).alias("stats")
+            heard = df.where(F.col("kind").isin(STATS, SHED)).select("rows", stats).collect()
+            told = [_read_stats(row.stats) for row in heard if row.stats is not None]
+            aside = sum(row.rows for row in heard if row.stats is None)
+            # a batch that comes again after a crash may have put rows aside then
+            if self._shed is not None and (aside or self._first):
+                self._shed(shed_of(df, self._jobs), batch_id)
+        finally:
+            df.unpersist()
+        self._first = False
+        df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
+        self._count(BatchStats.of(batch_id, written, told, aside))
+
+    def _count(self, batch: BatchStats) -> None:
+        with self._lock:
+            s = self._stats
+            s.rows += batch.rows
+            s.processed += batch.processed
+            s.on_time += batch.on_time
+            s.late += batch.late
+            s.readmitted += batch.readmitted
+            s.bad += batch.bad
+            s.waiting = batch.waiting
+            for reason, rows in batch.shed.items():
+                s.shed[reason] = s.shed.get(reason, 0) + rows
+            s.batches.append(batch)
+            del s.batches[:-_BATCHES_KEPT]
