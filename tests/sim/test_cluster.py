@@ -172,6 +172,16 @@ def test_balance_moves_load_to_the_fast_machine() -> None:
     assert balanced[1] < even[1]
 
 
+def test_queues_that_tasks_share_are_balanced_by_tasks() -> None:
+    topology = Topology(
+        Spout(1, EVEN),
+        (one(0.001, 3, grouping=Balanced(BALANCES["even"]), machines=(0, 0, 1), shared=True),),
+        (Machine(), Machine()),
+    )
+    two, single = (s.tuples for s in topology.run(30.0).stations["bolt"])
+    assert two == pytest.approx(2 * single, abs=2)
+
+
 # Spouts
 
 

@@ -230,7 +230,8 @@ class _ByShare(_Seeing):
         self._kernel = kernel
         self._tasks = tasks
         self._period = spec.period
-        self._names = [task.name for task in tasks]
+        # a queue that tasks share is there once for each of them
+        self._names = [f"{task.name}/{n}" for n, task in enumerate(tasks)]
         self._seen = [(0, 0.0) for _ in tasks]
         for task in self._names:
             self.balance.join(task)
@@ -259,6 +260,6 @@ class _ByShare(_Seeing):
             self._seen[n] = task.tuples, task.stayed
             if task.tuples > tuples:
                 rows = task.tuples - tuples
-                self.balance.observe(task.name, (task.stayed - stayed) / rows, rows)
+                self.balance.observe(self._names[n], (task.stayed - stayed) / rows, rows)
         self.balance.adjust(self._kernel.now)
         self._kernel.after(self._period, self._adjust)
