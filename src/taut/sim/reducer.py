@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.policy.deadline import Job, Schedule
+from taut.policy.deadline import Alike, Choice, Job, Schedule
+from taut.policy.deadline.together import ends_at
 from taut.sim.draws import NOTHING, Array, Draws, Zipf, drawing
 from taut.sim.kernel import Kernel
 
@@ -116,12 +117,12 @@ class Reducer:
     def _weights(self) -> Array:
         return Zipf(self.zipf, self.keys, 1.0).chances()
 
-    def _batches(self, seconds: float, seed: int) -> Iterator[tuple[float, list[Job]]]:
-        """When each batch reaches the reducer, and its rows, in that order."""
+    def rows(self, seconds: float, seed: int) -> Iterator[tuple[float, Array, Array]]:
+        """When each batch reaches the reducer; when its rows arrived, in order; what they cost."""
         kernel = Kernel(seed)
         random, lag = kernel.stream("rows"), drawing(self.lag, kernel.stream("lag"))
         below = np.cumsum(self._weights())
-        hot, n, reached = self._hot(), 0, 0.0
+        hot, reached = self._hot(), 0.0
         for batch in range(math.ceil(seconds / self.batch_s)):
             begin = batch * self.batch_s
             rows = int(random.poisson(self.rate * self.batch_s))
@@ -131,17 +132,86 @@ class Reducer:
             reached = max(reached, begin + self.batch_s + lag())
             if self.stamp_s > 0.0:
                 arrivals = np.floor(arrivals / self.stamp_s) * self.stamp_s
-            deadlines = arrivals + self.constraint
-            yield (
-                reached,
-                [
-                    Job(n + i, deadline, cost)
-                    for i, (deadline, cost) in enumerate(
-                        zip(deadlines.tolist(), costs.tolist(), strict=True)
-                    )
-                ],
+            yield reached, arrivals, costs
+
+    def _batches(self, seconds: float, seed: int) -> Iterator[tuple[float, list[Job]]]:
+        n = 0
+        for reached, arrivals, costs in self.rows(seconds, seed):
+            deadlines = (arrivals + self.constraint).tolist()
+            values = enumerate(zip(deadlines, costs.tolist(), strict=True), n)
+            yield reached, [Job(i, deadline, cost) for i, (deadline, cost) in values]
+            n += len(deadlines)
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatches:
+    """A reducer that works in micro-batches: all rows of one are out when it is written.
+
+    A batch takes the rows that arrived until the one before was written; those that are not worked
+    on are given up.
+
+    Attributes
+    ----------
+    reducer
+        The rows that come, and what they cost.
+    lead
+        From the begin of a batch until the reducer has its rows.
+    after
+        From the end of the reducer's work until the batch is written.
+    step_s
+        Deadlines are told apart in such steps; the earliest of a step counts for all rows of it, so
+        that nothing is left out while all can be on time.
+    """
+
+    reducer: Reducer
+    lead: float = 0.05
+    after: float = 0.05
+    step_s: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.lead >= 0.0 or not self.after >= 0.0 or not self.step_s > 0.0:
+            raise ValueError(
+                f"lead={self.lead}, after={self.after}, step_s={self.step_s}: the first two not "
+                "negative, the last above 0"
             )
-            n += rows
+
+    def run(self, choice: Choice, seconds: float, seed: int = 0) -> Outcome:
+        """Let rows come for so long, and run batches until all are done or given up."""
+        drawn = list(self.reducer.rows(seconds, seed))
+        arrivals = np.concatenate([came for _, came, _ in drawn])
+        costs = np.concatenate([cost for _, _, cost in drawn])
+        shuffled = np.repeat(np.arange(float(len(drawn))), [len(came) for _, came, _ in drawn])
+        deadlines = arrivals + self.reducer.constraint
+        on_time, late, up, taken, now = 0, 0, 0, 0, 0.0
+        while taken < len(arrivals):
+            now = max(now, float(arrivals[taken]))
+            batch = slice(taken, int(np.searchsorted(arrivals, now, side="right")))
+            groups, members = _alike(deadlines[batch], costs[batch], shuffled[batch], self.step_s)
+            kept = choice(groups, now + self.lead, self.after)
+            now = ends_at(groups, kept, now + self.lead, self.after)
+            for due, rows in zip(members, kept, strict=True):
+                # those with the most time of a group
+                done = int((due[len(due) - rows :] >= now - 1e-9).sum())
+                on_time, late, up = on_time + done, late + rows - done, up + len(due) - rows
+            taken = batch.stop
+        assert on_time + late + up == len(arrivals), "every row is done or given up"
+        return Outcome(on_time, late, up)
+
+
+def _alike(
+    deadlines: Array, costs: Array, shuffled: Array, step: float
+) -> tuple[list[Alike], list[Array]]:
+    """Groups of rows, and the deadlines of the rows of each, in order."""
+    steps = np.floor(deadlines / step + 1e-6)
+    order = np.lexsort((deadlines, costs, steps, shuffled))
+    keys = np.stack([shuffled, steps, costs])[:, order]
+    new = np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1
+    members = np.split(deadlines[order], new)
+    first = keys[:, np.concatenate([[0], new])].T.tolist()
+    return [
+        Alike(float(due[0]), cost, len(due), int(batch))
+        for (batch, _, cost), due in zip(first, members, strict=True)
+    ], members
 
 
 @dataclass(frozen=True, slots=True)
