@@ -53,6 +53,7 @@ class Codec:
             key = tuple[key, int]  # type: ignore[valid-type]  # known at run time
         self._job = job
         self._typed = job.state is not None
+        self._known: set[type] = set()
         try:
             self._state = msgspec.msgpack.Decoder(job.state if self._typed else Any)
         except TypeError as error:
@@ -67,19 +68,37 @@ class Codec:
 
     def state(self, key: Any, state: Any) -> bytes:
         """A state as bytes."""
-        if not self._typed and not is_plain(state):
-            raise JobError(
-                f"job {self._job.name!r}: the state of key {cut(key)} is {cut(state)} "
-                f"({type(state).__name__}): say state= with its type, such as "
-                f"state={_suggested(state)}, so that it comes back as it was"
-            )
         try:
-            return self._encode(state)
+            data = self._encode(state)
         except (TypeError, OverflowError, ValueError) as error:
             raise JobError(
                 f"job {self._job.name!r}: the state of key {cut(key)}, {cut(state)}, cannot be "
                 f"stored: {error}"
             ) from error
+        if type(state) not in self._known:
+            self._know(key, state, data)
+        return data
+
+    def _know(self, key: Any, state: Any, data: bytes) -> None:
+        """Whether states of this type come back as they were, which the first of them shows."""
+        what = f"job {self._job.name!r}: the state of key {cut(key)} is {cut(state)}"
+        if not self._typed:
+            if not is_plain(state):
+                raise JobError(
+                    f"{what} ({type(state).__name__}): say state= with its type, such as "
+                    f"state={_suggested(state)}, so that it comes back as it was"
+                )
+        else:
+            try:
+                again = self._state.decode(data)
+            except msgspec.ValidationError as error:
+                raise JobError(f"{what}, and state={self._job.state!r}: {error}") from None
+            if type(again) is not type(state) and again != state:
+                raise JobError(
+                    f"{what} ({type(state).__name__}), and state={self._job.state!r}: it would "
+                    f"come back as {cut(again)} ({type(again).__name__})"
+                )
+        self._known.add(type(state))
 
     def read_state(self, data: bytes) -> Any:
         """A state from bytes."""
@@ -97,7 +116,10 @@ class Codec:
 
     def read_key(self, data: bytes) -> Any:
         """A key from bytes."""
-        return self._key.decode(data)
+        try:
+            return self._key.decode(data)
+        except msgspec.ValidationError as error:
+            raise self._other_keys(error) from error
 
     def part(self, part: Part) -> bytes:
         """Some keys and states as bytes."""
@@ -106,7 +128,10 @@ class Codec:
     def read_part(self, data: bytes) -> Part:
         """And back."""
         keys, states, counts, gone, era = self._part.decode(data)
-        return Part(self._keys.decode(keys), states, counts, self._keys.decode(gone), era)
+        try:
+            return Part(self._keys.decode(keys), states, counts, self._keys.decode(gone), era)
+        except msgspec.ValidationError as error:
+            raise self._other_keys(error) from error
 
     def cold(self, cold: Cold) -> bytes:
         """A state outside memory as bytes."""
@@ -115,6 +140,12 @@ class Codec:
     def read_cold(self, data: bytes) -> Cold:
         """And back."""
         return self._cold.decode(data)
+
+    def _other_keys(self, error: Exception) -> JobError:
+        return JobError(
+            f"job {self._job.name!r}: a stored key is no {self._job.key}: {error}; was key= or "
+            "window= another when it was stored?"
+        )
 
 
 def _suggested(state: object) -> str:
