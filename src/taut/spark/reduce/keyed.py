@@ -78,7 +78,7 @@ class Head(msgspec.Struct):
     cold: int = 0
     """Keys outside memory."""
     floor: float = 0.0
-    """A key that came no more often than this is not worth memory."""
+    """Where memory is full, a key that came no more often than this is not worth it."""
     batches: int = 0
     row_cost: Recent = Recent(5e-6)
     cold_cost: Recent = Recent(150e-6)
@@ -213,8 +213,9 @@ class Keyed:
         None of it counts before :meth:`save`.
         """
         head, memory = self.head, self.memory
+        era = head.era
         head.batches += 1
-        if head.era > memory.era:
+        if head.era > era:
             head.floor *= 0.5
             memory.age(head.era)
         removed = self._remove(gone)
@@ -258,6 +259,8 @@ class Keyed:
         head = self.head
         # taken out: if this batch fails halfway, what it did to the copy is gone with it
         copy = _copies.pop((head.id, self._job), None)
+        if copy is not None and copy.era > head.era:
+            copy = None  # an attempt that changed nothing but its age, and was lost
         logged = [*head.base, *head.deltas]
         start = 0
         if copy is not None and copy.mark == head.mark:
@@ -309,7 +312,8 @@ class Keyed:
                 )
             count = memory.counts.get(key, self._fetched.get(key, 0.0)) + times
             fresh = key not in memory.sizes
-            if fresh and head.cold and count <= head.floor:
+            full = memory.used + size > _ROOM * self._budget
+            if fresh and full and head.cold and count <= head.floor:
                 self._set_cold(key, data, count)
                 memory.remove(key)
                 continue
@@ -380,11 +384,12 @@ class Keyed:
 
     def _parts(self) -> Iterator[Part]:
         part, size = Part([], [], [], [], self.head.era), 0
-        for key, state in self.memory.states.items():
-            data = self._codec.state(key, state)
+        # in the order of counts: of keys that came as often, the same go first in every worker
+        for key, count in self.memory.counts.items():
+            data = self._codec.state(key, self.memory.states[key])
             part.keys.append(key)
             part.states.append(data)
-            part.counts.append(self.memory.counts[key])
+            part.counts.append(count)
             size += len(data)
             if size > _PART_BYTES:
                 yield part
