@@ -250,7 +250,10 @@ def _called(job: Job, given: _Given, bad: dict[int, str]) -> tuple[list[list[Any
                 values.append(what)
         except Exception as error:
             del keys[mark:], values[mark:]
-            hint = " (pairs of key and value are needed)" if isinstance(error, TypeError) else ""
+            no_pairs = isinstance(error, TypeError | ValueError) and any(
+                said in str(error) for said in ("unpack", "not iterable")
+            )
+            hint = " (pairs of key and value are needed)" if no_pairs else ""
             bad[at] = f"map failed with {type(error).__name__}: {error}{hint}"
         taken += [at] * (len(keys) - mark)
     return [keys, values], taken
