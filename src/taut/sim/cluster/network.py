@@ -128,7 +128,7 @@ class Route:
         self._choosing.check()
 
     def hop_now(self) -> Callable[[], Hop] | None:
-        """The same for one that leaves now, where only that matters."""
+        """The same for one that leaves now, where only that matters. O(tasks) once."""
         due = self._choosing.due
         if due is None:
             return None
@@ -166,7 +166,8 @@ class Departures:
                 self.next_hop = repeat((piece_done, self._ack)).__next__
             elif len(routes) == 1 and link is None:
                 self.next_hop = routes[0].next_hop()
-                self.hop_now = routes[0].hop_now()
+                if self.next_hop is None:
+                    self.hop_now = routes[0].hop_now()
         self.hop_now = self.next_hop or self.hop_now
 
     def depart(self, flight: Flight) -> None:
