@@ -51,7 +51,7 @@ class Folded:
     bad
         Rows on which a function failed, and how.
     changed
-        Names whose states changed, and by how many rows.
+        Names whose states have changed, or may have, and by how many rows.
     """
 
     out: list[Any] = field(default_factory=list)
@@ -63,6 +63,8 @@ class Folded:
 def fold(job: Job, work: Work, states: dict[Any, Any]) -> Folded:
     """Fold rows into states, which are changed in place."""
     done = Folded()
+    if not len(work.codes):
+        return done
     if job.update is not None:
         _one_by_one(job, work, states, done)
     else:
@@ -71,6 +73,11 @@ def fold(job: Job, work: Work, states: dict[Any, Any]) -> Folded:
     for code in np.flatnonzero(counts).tolist():
         name = work.names[code]
         done.changed[name] = int(counts[code])
+    for at in done.bad:
+        # a function that fails may have changed the state in place before
+        name = work.names[int(work.codes[at])]
+        if name in states:
+            done.changed.setdefault(name, 0)
     return done
 
 
@@ -117,7 +124,7 @@ def _key_by_key(job: Job, work: Work, states: dict[Any, Any], done: Folded) -> N
     codes = work.codes[order]
     times = (work.times_us / MICRO)[order]
     values = as_array(work.values)[order]
-    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]]).tolist() if len(codes) else []
+    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]]).tolist()
     ends = [*starts[1:], len(codes)]
     for code, start, end in zip(codes[starts].tolist(), starts, ends, strict=True):
         name = names[code]
