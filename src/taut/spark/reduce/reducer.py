@@ -121,18 +121,22 @@ class _Run:
     def fresh(self, rows: Rows) -> float:
         """Choose among the rows that have come and fold those; the seconds that are left."""
         self._stats.rows = len(rows)
+        nothing = self._r._terms.objective / 2.0 - self._after
         if not len(rows):
-            return self._r._terms.objective / 2.0 - self._after
+            return nothing
         order = _by_arrival(rows.arrivals)
         units = self._units(rows, order)
         if units.dropped:
             self._tell.shed(rows, np.setdiff1d(order, units.rows), CLOSED)
+        if not len(units.rows):
+            return nothing
         chosen = self._choose(rows, units)
         self._stats.predicted = chosen.predicted
         self._aside(rows, units, chosen)
         kept = units.only(chosen.kept)
-        self._stats.kept = len(np.unique(kept.rows)) if kept.several else len(kept.rows)
-        self._tell.deadlines(rows.arrivals[kept.rows])
+        once = np.unique(kept.rows) if kept.several else kept.rows
+        self._stats.kept = len(once)
+        self._tell.deadlines(rows.arrivals[once])
         self._fold(rows, kept)
         return chosen.spare
 
