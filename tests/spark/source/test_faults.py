@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.conftest import wait_until
-from tests.spark.cluster import cluster, process
+from tests.spark.cluster import cluster
+from tests.spark.driver import Driver
 from tests.spark.source import source_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -34,62 +31,20 @@ def written(folder: Path) -> Counter[int]:
     return rows
 
 
-class Driver:
-    """An application on the cluster that runs what it is told; made anew when it was killed."""
-
-    def __init__(self, master: str, folder: Path) -> None:
-        self._command = (sys.executable, source_driver.__file__, master)
-        self._folder = folder
-        self._stack = ExitStack()
-        self._running: subprocess.Popen[bytes] | None = None
-
-    def begin(self, what: str, folder: Path, options: dict[str, str] | None = None) -> None:
-        if self._running is None or self._running.poll() is not None:
-            self.close()
-            started = process(self._folder, "driver", *self._command, told=True)
-            self._running = self._stack.enter_context(started)
-        assert self._running.stdin is not None
-        told = "\t".join((what, str(folder), json.dumps(options or {})))
-        self._running.stdin.write(f"{told}\n".encode())
-        self._running.stdin.flush()
-
-    def await_file(self, path: Path, within: float = 300.0) -> None:
-        """Until a file is there; fails if the driver, or what it was told to run, ends before."""
-        running, ended = self._running, path.with_name("ended")
-        assert running is not None
-        wait_until(
-            lambda: path.exists() or ended.exists() or running.poll() is not None, within=within
-        )
-        wrong = ended.read_text() if ended.exists() else ""
-        assert path.exists(), wrong or (self._folder / "driver.log").read_text()[-4_000:]
-
-    def kill(self) -> None:
-        assert self._running is not None
-        os.killpg(self._running.pid, signal.SIGKILL)
-
-    def await_death(self) -> None:
-        assert self._running is not None
-        assert self._running.wait(timeout=60) == -signal.SIGKILL
-
-    def finish(self, folder: Path) -> None:
-        """Let what was begun end, and compare its output."""
-        self.await_file(folder / "ended")
-        assert (folder / "ended").read_text() == ""
-        assert written(folder) == Counter(range(source_driver.ROWS))
-        seen = {int(n) for part in (folder / "lanes").iterdir() for n in part.read_text().split()}
-        assert seen == set(range(source_driver.ROWS)), "sinks in lanes miss none"
-        assert (folder / "there").exists(), "the fault struck"
-
-    def close(self) -> None:
-        self._stack.close()
-
-
 @pytest.fixture(scope="module")
 def driver(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """One application for all faults that it outlives: starting one takes longer than they do."""
-    made = Driver(master, tmp_path_factory.mktemp("driver"))
+    made = Driver(source_driver.__file__, master, tmp_path_factory.mktemp("driver"))
     yield made
     made.close()
+
+
+def finish(driver: Driver, folder: Path) -> None:
+    """Let what was begun end, and compare its output."""
+    driver.await_end(folder)
+    assert written(folder) == Counter(range(source_driver.ROWS))
+    seen = {int(n) for part in (folder / "lanes").iterdir() for n in part.read_text().split()}
+    assert seen == set(range(source_driver.ROWS)), "sinks in lanes miss none"
 
 
 PLAIN: dict[str, str] = {}
@@ -122,7 +77,7 @@ def test_every_row_once_though_the_driver_is_killed(
         driver.kill()
     driver.await_death()
     driver.begin(what, tmp_path, options)
-    driver.finish(tmp_path)
+    finish(driver, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -156,4 +111,4 @@ def test_every_row_once(driver: Driver, tmp_path: Path, what: str, options: dict
         driver.await_file(tmp_path / "again", within=60)
         (tmp_path / "thawed").touch()
         os.kill(frozen, signal.SIGCONT)
-    driver.finish(tmp_path)
+    finish(driver, tmp_path)

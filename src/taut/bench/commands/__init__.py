@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from taut.bench.commands import backlog, lanes, queries
+from taut.bench.commands import backlog, lanes, queries, reduce
 
 demo = queries.demo
 
@@ -17,3 +17,4 @@ def bench() -> None:
 bench.add_command(queries.queries)
 bench.add_command(lanes.lanes)
 bench.add_command(backlog.backlog)
+bench.add_command(reduce.reduce)

@@ -17,7 +17,7 @@ COLDEST = 4
 """Classes of cold rows: of keys that come once, twice, four times, and more often in a batch."""
 _PROBED = 2
 """Percent of the latest rows that are worked on where all seem to be too late."""
-_STEPS = 10
+_STEPS = 50
 """Of deadlines, in an objective."""
 
 
@@ -74,31 +74,40 @@ def choose(
     begins, after
         When work begins, and how long after its end the batch is out.
     """
-    unit = max(1, round(objective * MICRO / _STEPS))
+    bound = round(objective * MICRO)
+    unit = max(1, bound // _STEPS)
     # all that is late anyway is alike, and so is what has time without end
     least = int(begins * MICRO) // unit - 1
-    steps = np.clip((arrivals_us + round(objective * MICRO)) // unit - least, 0, 4 * _STEPS)
+    steps = np.clip((arrivals_us + bound) // unit - least, 0, 3 * _STEPS)
     group = steps * (COLDEST + 1) + kinds
     if policy == "edf":
-        group += batches * ((COLDEST + 1) * (4 * _STEPS + 1))
-    found, which, sizes = np.unique(group, return_inverse=True, return_counts=True)
+        group += batches * ((COLDEST + 1) * (3 * _STEPS + 1))
+    found, first, which, sizes = np.unique(
+        group, return_index=True, return_inverse=True, return_counts=True
+    )
+    # of rows that are taken for alike the first one's deadline counts
     alike = [
         Alike(
-            (code // (COLDEST + 1) % (4 * _STEPS + 1) + least) * unit / MICRO,
+            due / MICRO,
             costs.of(code % (COLDEST + 1)),
             rows,
-            code // ((COLDEST + 1) * (4 * _STEPS + 1)),
+            code // ((COLDEST + 1) * (3 * _STEPS + 1)),
         )
-        for code, rows in zip(found.tolist(), sizes.tolist(), strict=True)
+        for code, due, rows in zip(
+            found.tolist(), (arrivals_us[first] + bound).tolist(), sizes.tolist(), strict=True
+        )
     ]
     behind = after + costs.fixed
     counts = CHOICES[policy](alike, begins, behind)
-    if not any(counts):
+    probing = not any(counts)
+    if probing:
         # what rows cost is only known from working on some, and it may have changed
-        counts[-1] = max(1, alike[-1].rows * _PROBED // 100)
+        last = max(range(len(alike)), key=lambda n: (alike[n].deadline, -alike[n].cost))
+        counts[last] = max(1, alike[last].rows * _PROBED // 100)
     predicted = ends_at(alike, counts, begins, behind)
-    first = min((a.deadline for a, n in zip(alike, counts, strict=True) if n), default=None)
-    spare = objective / 2.0 - behind if first is None else first - predicted
+    due = min(a.deadline for a, n in zip(alike, counts, strict=True) if n)
+    # where nobody can be kept waiting, rows that wait get a part of the time
+    spare = objective / 4.0 - behind if probing else due - predicted
     kept = _rows(np.array(counts), sizes, which, kinds, codes)
     return Chosen(kept, predicted, max(0.0, spare))
 

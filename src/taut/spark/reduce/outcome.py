@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,9 @@ class BatchStats:
         When the results were expected out.
     began, ended
         When the first reducer began and the last one ended.
+    deadlines, shed_deadlines
+        Of rows that were worked on in this batch, and of those that never will be: deadlines, to a
+        hundredth of the objective, and how many rows have each.
     """
 
     batch: int
@@ -121,6 +124,8 @@ class BatchStats:
     predicted: float
     began: float
     ended: float
+    deadlines: Sequence[tuple[float, int]] = ()
+    shed_deadlines: Sequence[tuple[float, int]] = ()
 
     @classmethod
     def of(cls, batch: int, written: float, told: list[Stats], aside: int) -> BatchStats:
@@ -154,6 +159,8 @@ class BatchStats:
             predicted=max((stats.predicted for stats in told), default=written),
             began=min((stats.began for stats in told), default=written),
             ended=max((stats.ended for stats in told), default=written),
+            deadlines=deadlines,
+            shed_deadlines=[pair for stats in told for pair in stats.shed_deadlines],
         )
 
 

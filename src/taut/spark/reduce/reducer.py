@@ -136,7 +136,7 @@ class _Run:
         kept = units.only(chosen.kept)
         once = np.unique(kept.rows) if kept.several else kept.rows
         self._stats.kept = len(once)
-        self._tell.deadlines(rows.arrivals[once])
+        self._tell.worked_on(rows.arrivals[once])
         self._fold(rows, kept)
         return chosen.spare
 

@@ -49,6 +49,7 @@ class Telling:
         """Rows that are not worked on."""
         if len(at):
             self._aside(rows, at, reason, predicted)
+            self.stats.shed_deadlines += self._deadlines(rows.arrivals[at])
             self.stats.shed[reason] = self.stats.shed.get(reason, 0) + len(at)
 
     def bad(self, rows: Rows, at: int, reason: str) -> None:
@@ -72,19 +73,23 @@ class Telling:
         arrays = [pa.array([told[field.name]], field.type) for field in schema]
         self._pack(SHED, 1, pack(pa.RecordBatch.from_arrays(arrays, schema=schema)))
 
-    def deadlines(self, arrivals_us: Numbers) -> None:
-        """When the rows that are worked on must be out, to a hundredth of the objective."""
-        if self._terms.objective < math.inf and len(arrivals_us):
-            objective = round(self._terms.objective * MICRO)
-            unit = max(1, objective // 100)
-            steps, rows = np.unique((arrivals_us + objective) // unit, return_counts=True)
-            deadlines = (steps * unit / MICRO).tolist()
-            self.stats.deadlines = list(zip(deadlines, rows.tolist(), strict=True))
+    def worked_on(self, arrivals_us: Numbers) -> None:
+        """When the rows that are worked on must be out."""
+        self.stats.deadlines = self._deadlines(arrivals_us)
 
     def end(self) -> list[Packed]:
         """All of it, with the statistics."""
         self._pack(STATS, 1, msgspec.msgpack.encode(self.stats))
         return self.packed
+
+    def _deadlines(self, arrivals_us: Numbers) -> list[tuple[float, int]]:
+        """To a hundredth of the objective, and how many rows have each."""
+        if self._terms.objective == math.inf or not len(arrivals_us):
+            return []
+        objective = round(self._terms.objective * MICRO)
+        unit = max(1, objective // 100)
+        steps, rows = np.unique((arrivals_us + objective) // unit, return_counts=True)
+        return list(zip((steps * unit / MICRO).tolist(), rows.tolist(), strict=True))
 
     def _refuse(self, reason: str, what: str) -> None:
         if not self._terms.keep_bad:

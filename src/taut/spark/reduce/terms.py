@@ -75,7 +75,9 @@ class Stats(msgspec.Struct):
     bad: int = 0
     waiting: int = 0
     deadlines: list[tuple[float, int]] = []
-    """Of the rows that were worked on: deadlines, and how many rows have them."""
+    """Of the rows that were worked on in their batch: deadlines, and how many rows have them."""
+    shed_deadlines: list[tuple[float, int]] = []
+    """Of the rows that were not, and do not wait."""
     hot: int = 0
     hot_bytes: int = 0
     cold: int = 0
