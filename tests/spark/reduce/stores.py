@@ -54,9 +54,12 @@ class Clock:
 class DictStore:
     """What Spark keeps for a reducer: written by an attempt, it counts once it is committed."""
 
-    def __init__(self, clock: Clock | None = None, cold_takes: float = 0.0) -> None:
+    def __init__(
+        self, clock: Clock | None = None, cold_takes: float = 0.0, head_takes: float = 0.0
+    ) -> None:
         self._clock = clock
         self.cold_takes = cold_takes
+        self.head_takes = head_takes
         self._head: bytes | None = None
         self.log: dict[int, bytes] = {}
         self.colds: dict[bytes, bytes] = {}
@@ -64,6 +67,8 @@ class DictStore:
         self._committed = self._now()
 
     def head(self) -> bytes | None:
+        if self._clock is not None:
+            self._clock.pass_(self.head_takes)
         return self._head
 
     def set_head(self, data: bytes) -> None:
@@ -146,8 +151,10 @@ def states(store: DictStore, job: Job) -> dict[Any, Any]:
 
 
 def hot(store: DictStore, job: Job) -> Memory:
-    """What is in memory, from the log."""
+    """What is in memory, from the log; looking takes no time."""
+    clock, store._clock = store._clock, None
     memory: Memory = Workers().run("new", lambda: Keyed(store, Codec(job), job.name).memory)
+    store._clock = clock
     return memory
 
 
@@ -244,6 +251,8 @@ class World:
         Seconds from the plan of a batch to its reducers, and from their end until it is out.
     pieces
         Arrow batches that the rows of a batch come in.
+    cold_takes, head_takes
+        Seconds that each state outside memory takes, read or written, and that a batch takes.
     """
 
     def __init__(
@@ -257,6 +266,7 @@ class World:
         after: float = 0.01,
         pieces: int = 1,
         cold_takes: float = 0.0,
+        head_takes: float = 0.0,
     ) -> None:
         self.job = job
         self.terms = Terms() if terms is None else terms
@@ -264,7 +274,7 @@ class World:
         self.lead, self.after, self.pieces = lead, after, pieces
         ids = tuple(range(10, 10 + reducers))
         self.mapper = Mapper((job,), ids, keep_bad=self.terms.keep_bad)
-        self.stores = {n: DictStore(self.clock, cold_takes) for n in ids}
+        self.stores = {n: DictStore(self.clock, cold_takes, head_takes) for n in ids}
         self.batches = 0
         self.told = Told()
         """Of all batches that are out."""
@@ -274,6 +284,12 @@ class World:
     def now(self) -> float:
         """Seconds since it began."""
         return self.clock.now - EPOCH
+
+    @property
+    def store(self) -> DictStore:
+        """Of the only reducer."""
+        (store,) = self.stores.values()
+        return store
 
     def pack(self, rows: Sequence[Row]) -> list[Packed]:
         """What the map makes of rows, planned now."""

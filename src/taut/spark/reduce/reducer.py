@@ -29,8 +29,12 @@ from taut.spark.values import cut
 
 Numbers = np.ndarray[Any, Any]
 
+_PROBING = 4
+"""Batches without a row of a cold key, after which one is worked on."""
 _TELLING = 50
-"""Rows that tell what one costs; of fewer, what a batch costs anyway is most."""
+_LONG = 0.01
+"""Rows, or seconds of work, that tell what a row costs; of less, what a batch costs anyway is most.
+"""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class _Run:
         self._moment = moment
         self._began = reducer._clock()
         terms = reducer._terms
-        self._keyed = Keyed(store, reducer._codec, reducer._job.name, terms.budget)
+        self._keyed = Keyed(store, reducer._codec, reducer._job.name, terms.budget, reducer._clock)
         head = self._keyed.head
         self._begins = moment.stamp_us / MICRO + head.lead.careful
         self._after = head.after.careful
@@ -121,7 +125,9 @@ class _Run:
     def fresh(self, rows: Rows) -> float:
         """Choose among the rows that have come and fold those; the seconds that are left."""
         self._stats.rows = len(rows)
-        nothing = self._r._terms.objective / 2.0 - self._after
+        objective = self._r._terms.objective
+        # rows that wait get a little though nothing could be on time
+        nothing = max(objective / 2.0 - self._after, objective / 8.0)
         if not len(rows):
             return nothing
         order = _by_arrival(rows.arrivals)
@@ -144,7 +150,9 @@ class _Run:
         """Work on rows that wait, the oldest first, for as long as there is time."""
         head, terms = self._keyed.head, self._r._terms
         for waiting in sorted(head.waiting, key=lambda waiting: waiting.oldest_us):
-            fits = math.floor(spare / max(self._costs.row + 0.5 * self._costs.cold, 1e-9))
+            fits = math.floor(max(0.0, spare) / max(self._costs.row + 0.5 * self._costs.cold, 1e-9))
+            if not self._stats.kept and not self._stats.readmitted:
+                fits = max(fits, 1)  # what rows cost is only known from working on some
             old = waiting.oldest_us / MICRO + terms.patience < self._begins
             if fits < 1 and not old:
                 break
@@ -199,10 +207,12 @@ class _Run:
         now = self._r._clock()
         rows = stats.kept + stats.readmitted
         spent = max(0.0, self._folding + now - begun - keyed.cold_seconds)
-        if rows >= _TELLING or (rows and not head.row_cost.seen):
+        known = head.row_cost.value if head.row_cost.seen else math.inf
+        # of few rows in no time, what says less than was known is nearer all the same
+        if rows and (rows >= _TELLING or spent >= _LONG or spent / rows < known):
             head.row_cost = head.row_cost.observe(spent / rows)
         if stats.sought:
-            head.cold_cost = head.cold_cost.observe(keyed.cold_seconds / stats.sought)
+            head.cold_cost = head.cold_cost.observe(max(0.0, keyed.cold_seconds / stats.sought))
         if stats.rows:
             fixed = now - self._began - spent - keyed.cold_seconds
             head.fixed_cost = head.fixed_cost.observe(max(0.0, fixed))
@@ -276,10 +286,17 @@ class _Run:
             self._after,
             self._costs,
         )
+        self._probe(chosen.kept, kinds)
         if units.several:
             kept = np.isin(units.rows, units.rows[at][chosen.kept])
             return Chosen(kept, chosen.predicted, chosen.spare)
         return chosen
+
+    def _probe(self, kept: Numbers, kinds: Numbers) -> None:
+        """Work on a row of a cold key now and then, or what those cost is never known again."""
+        cold = np.flatnonzero(kinds)
+        if len(cold) and not kept[cold].any() and self._keyed.head.batches % _PROBING == 0:
+            kept[cold[-1]] = True
 
     def _aside(self, rows: Rows, units: _Units, chosen: Chosen) -> None:
         """What becomes of rows that are not worked on now."""
