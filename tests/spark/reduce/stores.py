@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 from taut.spark.reduce import keyed
 from taut.spark.reduce.blobs import (
@@ -51,6 +53,10 @@ class Clock:
         self.now += seconds
 
 
+class Lost(Exception):
+    """A task has ended before its end."""
+
+
 class DictStore:
     """What Spark keeps for a reducer: written by an attempt, it counts once it is committed."""
 
@@ -64,50 +70,55 @@ class DictStore:
         self.log: dict[int, bytes] = {}
         self.colds: dict[bytes, bytes] = {}
         self.calls: Counter[str] = Counter()
+        self.calls_left: int | None = None
+        """After which the task is lost; None for a task that is not."""
         self._committed = self._now()
 
     def head(self) -> bytes | None:
-        if self._clock is not None:
-            self._clock.pass_(self.head_takes)
+        self._called("head", self.head_takes)
         return self._head
 
     def set_head(self, data: bytes) -> None:
-        self.calls["set_head"] += 1
+        self._called("set_head")
         self._head = data
 
     def read(self, place: int) -> bytes:
-        self.calls["read"] += 1
+        self._called("read")
         return self.log[place]
 
     def write(self, place: int, data: bytes) -> None:
+        self._called("write")
         assert place not in self.log, "a place is never used twice"
-        self.calls["write"] += 1
         self.log[place] = data
 
     def drop(self, place: int) -> None:
-        self.calls["drop"] += 1
+        self._called("drop")
         del self.log[place]
 
     def cold(self, key: bytes) -> bytes | None:
-        self._cold("cold")
+        self._called("cold", self.cold_takes)
         return self.colds.get(key)
 
     def set_cold(self, key: bytes, data: bytes) -> None:
-        self._cold("set_cold")
+        self._called("set_cold", self.cold_takes)
         self.colds[key] = data
 
     def drop_cold(self, key: bytes) -> None:
-        self._cold("drop_cold")
+        self._called("drop_cold", self.cold_takes)
         del self.colds[key]
 
     def all_cold(self) -> Iterator[tuple[bytes, bytes]]:
-        self.calls["all_cold"] += 1
+        self._called("all_cold")
         yield from self.colds.items()
 
-    def _cold(self, what: str) -> None:
+    def _called(self, what: str, takes: float = 0.0) -> None:
+        if self.calls_left is not None:
+            if not self.calls_left:
+                raise Lost(what)
+            self.calls_left -= 1
         self.calls[what] += 1
         if self._clock is not None:
-            self._clock.pass_(self.cold_takes)
+            self._clock.pass_(takes)
 
     def _now(self) -> tuple[bytes | None, dict[int, bytes], dict[bytes, bytes]]:
         return self._head, dict(self.log), dict(self.colds)
@@ -124,6 +135,16 @@ class DictStore:
     def read_head(self) -> Head:
         """What the reducer knows; an empty head before its first batch."""
         return Head("") if self._head is None else keyed._read_head(self._head)
+
+
+@contextmanager
+def short_log(**limits: float) -> Iterator[None]:
+    """With a log that is short and made of small parts, and eras that are short."""
+    given = {"_LONGEST_LOG": 4, "_LEAST_BASE": 150, "_PART_BYTES": 1, "_ERA": 3, **limits}
+    with pytest.MonkeyPatch.context() as patch:
+        for what, value in given.items():
+            patch.setattr(keyed, what, value)
+        yield
 
 
 class Workers:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.reduce.stores import Clock, DictStore, Workers, check, cold, hot, states
+from tests.spark.reduce.stores import (
+    Clock,
+    DictStore,
+    Workers,
+    check,
+    cold,
+    hot,
+    short_log,
+    states,
+)
 
 from taut.errors import JobError
 from taut.spark.reduce import keyed
@@ -80,16 +88,6 @@ def batch(
     return run
 
 
-@contextmanager
-def short(**limits: float) -> Iterator[None]:
-    """With a log that is short and made of small parts, and eras that are short."""
-    given_ = {"_LONGEST_LOG": 4, "_LEAST_BASE": 150, "_PART_BYTES": 1, "_ERA": 3, **limits}
-    with pytest.MonkeyPatch.context() as patch:
-        for what, value in given_.items():
-            patch.setattr(keyed, what, value)
-        yield
-
-
 # -- against a plain dict ------------------------------------------------------------------------
 
 COMES = st.dictionaries(st.integers(0, 15).map(name), st.integers(1, 5), max_size=6)
@@ -122,7 +120,7 @@ def test_any_worker_after_any_failure_goes_on_as_if_nothing_had_happened(
 ) -> None:
     store, steady, plain = DictStore(), DictStore(), dict[str, int]()
     workers = Workers()
-    with short():
+    with short_log():
         for at, (worker, come, gone, ends) in enumerate(steps):
             place = f"new {at}" if worker == "new" else worker
             ending = sorted(gone - come.keys())
@@ -177,7 +175,7 @@ def test_a_worker_with_a_copy_reads_nothing_and_one_that_is_behind_what_is_new()
 
 def test_a_copy_that_is_older_than_the_base_is_not_used() -> None:
     store, workers = DictStore(), Workers()
-    with short():
+    with short_log():
         workers.run("two", lambda: batch(store, {"a": 1}))
         for _ in range(8):
             workers.run("one", lambda: batch(store, {"a": 1, "b": 1}))
@@ -190,7 +188,7 @@ def test_a_copy_that_is_older_than_the_base_is_not_used() -> None:
 
 def test_a_copy_as_of_the_base_is_used() -> None:
     store, workers = DictStore(), Workers()
-    with short():
+    with short_log():
         while not store.read_head().base:
             workers.run("two", lambda: batch(store, {"a": 1, "b": 1, "c": 1}))
         assert len(store.read_head().base) > 1, "the base is of several parts"
@@ -242,7 +240,7 @@ def test_a_worker_keeps_copies_of_those_it_served_last() -> None:
 def test_an_attempt_without_rows_that_is_lost_leaves_no_trace() -> None:
     # counts are halved then, and the mark stays: the copy would be an era ahead of the store
     store, other, workers = DictStore(), DictStore(), Workers()
-    with short(_ERA=2):
+    with short_log(_ERA=2):
         for _ in range(3):
             for worker, each in (("one", store), ("other", other)):
                 workers.run(
@@ -285,7 +283,7 @@ def test_a_batch_that_changes_nothing_writes_no_delta() -> None:
 
 def test_the_log_is_no_longer_than_twice_what_it_says() -> None:
     store = DictStore()
-    with short(_LEAST_BASE=1_000, _LONGEST_LOG=1_000):
+    with short_log(_LEAST_BASE=1_000, _LONGEST_LOG=1_000):
         for n in range(200):
             batch(store, {name(n * 7 % 50): 1, name(n * 3 % 50): 1})
             head = store.read_head()
@@ -378,7 +376,7 @@ def test_keys_that_come_often_stay_in_memory() -> None:
 def test_keys_that_came_often_long_ago_make_room() -> None:
     store = DictStore()
     budget = 5 * KEY
-    with short(_ERA=4):
+    with short_log(_ERA=4):
         for _ in range(10):
             batch(store, {name(n): 4 for n in range(4)}, (), budget)
         for _ in range(40):

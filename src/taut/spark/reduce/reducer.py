@@ -183,7 +183,8 @@ class _Run:
         job, head = self._r._job, self._keyed.head
         rows: list[Any] = []
         ends: list[int] = []
-        for name, state in sorted(self._keyed.closing(upto_us), key=lambda due: due[0][1]):
+        # by end and key: the same in a worker that has read the states and one that had them
+        for name, state in sorted(self._keyed.closing(upto_us), key=lambda due: due[0][::-1]):
             try:
                 come = finalized(job, name, state)
             except Exception as error:
@@ -303,7 +304,9 @@ class _Run:
         terms = self._r._terms
         if chosen.kept.all():
             return
-        left = np.setdiff1d(units.rows[~chosen.kept], units.rows[chosen.kept])
+        left = units.rows[~chosen.kept]
+        if units.several:
+            left = np.unique(left)
         if not len(left):
             return
         deadlines = rows.arrivals[left] / MICRO + terms.objective
