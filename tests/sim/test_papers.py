@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from taut.cli import main
-from taut.sim import speed
 from taut.sim.papers import EXPERIMENTS, Effort, Found
 from taut.sim.papers.calibrate import CASES, Case, fit, fits
+from taut.sim.papers.experiment import Figures
 from taut.sim.papers.measured import Histogram, histograms
 from taut.sim.papers.show import grids
 from taut.sim.papers.storm import Fit
 from taut.sim.papers.tails import REPLAYS
 from taut.sim.speed import EXPERIMENTS as SELF
 
-QUICK = Effort(scale=0.02)
+
+@cache
+def found_by(name: str, scale: float = 1.0) -> Found:
+    """What an experiment shows; several tests look at the same run."""
+    return {**EXPERIMENTS, **SELF}[name].run(Effort(scale=scale))
+
+
+def quick(name: str) -> Found:
+    return found_by(name, 0.02)
 
 
 @pytest.mark.parametrize("name", [*EXPERIMENTS, *SELF])
 def test_every_experiment_has_finite_figures(name: str) -> None:
-    experiment = {**EXPERIMENTS, **speed.EXPERIMENTS}[name]
-    found = experiment.run(QUICK)
+    experiment = {**EXPERIMENTS, **SELF}[name]
+    found = quick(name)
     told = [value for figures in found.figures.values() for value in figures.values()]
     assert told
     assert all(math.isfinite(value) for value in told)
@@ -34,9 +43,13 @@ def test_every_experiment_has_finite_figures(name: str) -> None:
     assert grids(experiment, found)
 
 
-@pytest.mark.parametrize("name", ["timeout", "balance-b", "slack-lrb", "deadline-cold"])
+@pytest.mark.parametrize(
+    "name",
+    ["timeout", "balance-b", "slack-nodes", "slack-spark", "backlog-interval", "deadline-cold"],
+)
 def test_the_same_seed_gives_the_same_figures(name: str) -> None:
-    first, same, other = (EXPERIMENTS[name].run(Effort(seed, 0.02)) for seed in (1, 1, 2))
+    same, other = (EXPERIMENTS[name].run(Effort(seed, 0.02)) for seed in (1, 2))
+    first = quick(name)
     assert first.figures == same.figures
     assert first.figures != other.figures
 
@@ -44,7 +57,7 @@ def test_the_same_seed_gives_the_same_figures(name: str) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_was_published_is_simulated_or_explained(name: str) -> None:
     experiment = EXPERIMENTS[name]
-    figures = experiment.run(Effort(scale=0.02)).figures
+    figures = quick(name).figures
     for variant, told in experiment.published.items():
         for figure in told:
             # where lines do not cross there is nothing to say
@@ -55,27 +68,23 @@ def test_what_was_published_is_simulated_or_explained(name: str) -> None:
 # Predictions
 
 
-@pytest.fixture(scope="module")
-def replays() -> Found:
-    return EXPERIMENTS["timeout"].run(Effort())
-
-
 @pytest.mark.parametrize("variant", REPLAYS)
-def test_p99_of_replays_is_predicted_within_15_percent(replays: Found, variant: str) -> None:
+def test_p99_of_replays_is_predicted_within_15_percent(variant: str) -> None:
     published = EXPERIMENTS["timeout"].published[variant]["p99_ms"]
-    assert replays.figures[variant]["p99_ms"] == pytest.approx(published, rel=0.15)
+    assert found_by("timeout").figures[variant]["p99_ms"] == pytest.approx(published, rel=0.15)
 
 
-def test_the_more_is_replicated_the_shorter_the_tail(replays: Found) -> None:
-    p99 = {variant: replays.figures[variant]["p99_ms"] for variant in REPLAYS}
-    assert p99["default"] > p99["replicate-20"] > p99["replicate-50"] > p99["replicate-100"]
-    assert p99["replicate-20"] > p99["timeout"] > p99["replicate-50"]
-    assert replays.figures["timeout"]["cost"] < 0.04
+def test_variants_of_replay_are_in_the_order_published() -> None:
+    def in_order(figures: Figures) -> list[str]:
+        return sorted(REPLAYS, key=lambda variant: figures[variant]["p99_ms"])
+
+    found = found_by("timeout").figures
+    assert in_order(found) == in_order(EXPERIMENTS["timeout"].published)
+    assert found["timeout"]["cost"] < 0.04
 
 
 def test_waits_are_those_of_mmc() -> None:
-    waiting = EXPERIMENTS["waiting"]
-    found = waiting.run(Effort())
+    waiting, found = EXPERIMENTS["waiting"], found_by("waiting")
     for key, told in waiting.published.items():
         # a wait of less than 10 us is that of a handful of tuples
         if told["queue_ms"] > 0.01:
@@ -83,7 +92,7 @@ def test_waits_are_those_of_mmc() -> None:
 
 
 def test_a_shared_queue_is_shorter_by_as_much_as_measured() -> None:
-    found = EXPERIMENTS["queue"].run(Effort()).figures
+    found = found_by("queue").figures
     published = EXPERIMENTS["queue"].published
     measured = published["default"]["queue_ms"] / published["shared"]["queue_ms"]
     simulated = found["default"]["queue_ms"] / found["shared"]["queue_ms"]
@@ -91,36 +100,45 @@ def test_a_shared_queue_is_shorter_by_as_much_as_measured() -> None:
     assert all(found["shared"][f"p{p}_lower_percent"] > 0.0 for p in ("90", "99", "999"))
 
 
-@pytest.mark.parametrize("letter", "abc")
-def test_p99_under_balance_is_predicted_within_20_percent(letter: str) -> None:
-    experiment = EXPERIMENTS[f"balance-{letter}"]
-    found = experiment.run(Effort())
+@pytest.mark.parametrize(("letter", "within"), [("a", 0.2), ("b", 0.2), ("c", 0.3)])
+def test_p99_under_balance_is_predicted(letter: str, within: float) -> None:
+    """Within 20 %; (c) is further off, and its table says so."""
+    experiment, found = EXPERIMENTS[f"balance-{letter}"], found_by(f"balance-{letter}")
     published = experiment.published["balance"]["p99_ms"]
-    assert found.figures["balance"]["p99_ms"] == pytest.approx(published, rel=0.2)
+    assert found.figures["balance"]["p99_ms"] == pytest.approx(published, rel=within)
+    assert (within > 0.2) == any("below what was measured" in note for note in found.notes)
     assert found.figures["balance"]["p99_ms"] < found.figures["default"]["p99_ms"]
     assert found.figures["balance"]["p999_ms"] < found.figures["default"]["p999_ms"]
     assert set(found.more) == {"load", "latency"}
 
 
-def test_least_slack_is_ahead_near_saturation() -> None:
-    found = EXPERIMENTS["slack-ysb"].run(Effort(scale=0.3)).figures
-    means = {
-        key.split("/")[1]: told["mean_s"] for key, told in found.items() if key.startswith("60/")
-    }
-    others = [mean for name, mean in means.items() if name in ("default", "fcfs", "round-robin")]
-    assert means["least-slack"] < 0.8 * min(others)
+@pytest.mark.parametrize("name", [n for n in EXPERIMENTS if n.startswith(("page", "process"))])
+def test_every_technique_shortens_the_tail_of_pages(name: str) -> None:
+    (variant,) = EXPERIMENTS[name].published
+    told = found_by(name, 0.1).figures[variant]
+    assert all(told[figure] > 0.0 for figure in EXPERIMENTS[name].published[variant])
+
+
+def test_least_slack_is_never_behind() -> None:
+    found = found_by("slack-ysb", 0.2).figures
+    for many in ("20", "40", "60", "80"):
+        means = {k.split("/")[1]: v["mean_s"] for k, v in found.items() if k.startswith(f"{many}/")}
+        # among queries that are all alike the nearest end is the least slack
+        assert means["least-slack"] < 1.02 * min(means.values())
+        if many in ("60", "80"):
+            assert means["least-slack"] < min(means[name] for name in ("default", "fcfs"))
 
 
 def test_the_most_backlogged_queue_first() -> None:
-    best = EXPERIMENTS["backlog-rate"].run(Effort()).figures["best"]["lower_percent"]
+    best = found_by("backlog-rate").figures["best"]["lower_percent"]
     assert best == pytest.approx(83.3, abs=3.0)
-    best = EXPERIMENTS["backlog-delay-rate"].run(Effort()).figures["best"]["lower_percent"]
+    best = found_by("backlog-delay-rate").figures["best"]["lower_percent"]
     assert best == pytest.approx(89.8, abs=3.0)
 
 
 @pytest.mark.parametrize("name", [n for n in EXPERIMENTS if n.startswith("deadline")])
 def test_cost_aware_is_never_behind(name: str) -> None:
-    found = EXPERIMENTS[name].run(Effort(scale=0.5))
+    found = found_by(name, 0.25)
     for key, told in found.figures.items():
         point, schedule = key.split("/")
         best = found.figures[f"{point}/cost-aware"]["on_time_percent"]
@@ -128,7 +146,7 @@ def test_cost_aware_is_never_behind(name: str) -> None:
 
 
 def test_intervals_hold_what_they_say() -> None:
-    for key, told in EXPERIMENTS["slack-interval"].run(Effort()).figures.items():
+    for key, told in found_by("slack-interval").figures.items():
         wanted = float(key.rpartition("-")[2])
         assert told["inside_percent"] == pytest.approx(wanted, abs=1.5)
 
@@ -137,28 +155,43 @@ def test_intervals_hold_what_they_say() -> None:
 
 
 def test_a_fit_finds_what_a_histogram_was_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Fit(hop=0.002, hop_scv=0.3, every=2.0, length=0.05, length_scv=0.5, spout_every=5.0)
+    # with pauses so often that a short run has many
+    fixed = {"every": 0.5, "length_scv": 0.5, "spout_every": 1.0, "hop_scv": 0.3}
+    made = Fit(hop=0.002, length=0.03, **fixed)
     build = CASES["timeout"].topologies["micro/timeout"]
     truth = build(made).run(60.0, warm_up=2.0, seed=9)
     ms = (truth.latencies * 1e3).astype(int)
     counts = {value: int((ms == value).sum()) for value in set(ms.tolist())}
     told = {("x", "default"): Histogram(*zip(*sorted(counts.items()), strict=True))}
     monkeypatch.setattr("taut.sim.papers.calibrate.histograms", lambda: told)
-    fixed = {"every": 2.0, "length_scv": 0.5, "spout_every": 5.0, "hop_scv": 0.3}
     case = Case(
-        {"x": build}, {"hop": 0.001, "length": 0.03}, fixed=fixed, seconds=30.0, evaluations=40
+        {"x": build}, {"hop": 0.001, "length": 0.02}, fixed=fixed, seconds=20.0, evaluations=30
     )
     tried: list[int] = []
     found = fit(case, 1, {}, lambda n, _: tried.append(n))["x"]
     assert tried == list(range(1, len(tried) + 1))
-    assert found.hop == pytest.approx(made.hop, rel=0.05)
-    assert found.length == pytest.approx(made.length, rel=0.3)
+    assert found.hop == pytest.approx(made.hop, rel=0.1)
+    assert found.length == pytest.approx(made.length, rel=0.15)
 
 
 def test_everything_fitted_is_kept() -> None:
     wanted = {name for case in CASES.values() for name in case.topologies}
     assert wanted == set(fits())
     assert all((name, "default") in histograms() for name in wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_fitted_is_what_it_was_taken_from(name: str) -> None:
+    case, first = CASES[name], fits()["micro/timeout"]
+    for experiment in case.topologies:
+        made = fits()[experiment]
+        free = {*case.common, *case.own.get(experiment, {})}
+        for known, value in case.fixed.items():
+            assert known in free or getattr(made, known) == value, known
+        for known in set(case.like) - free:
+            assert getattr(made, known) == getattr(first, known), known
+        for other in case.topologies:
+            assert all(getattr(made, k) == getattr(fits()[other], k) for k in case.common)
 
 
 def test_quantiles_of_a_histogram() -> None:

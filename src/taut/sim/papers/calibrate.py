@@ -84,7 +84,13 @@ class Case:
 
 _HOPS = {"hop": 0.0006, "hop_scv": 0.5}
 _PAUSES = {"every": 4.0, "length": 0.035, "length_scv": 0.6, "spout_every": 3.0}
-_LIKE = ("every", "spout_every", "length", "length_scv")
+_BEFORE = {
+    "every": 4.575305592174638,
+    "spout_every": 3.4661219904165197,
+    "length": 0.03401165584931828,
+    "length_scv": 0.5573511614617191,
+}
+"""The pauses of ``micro/timeout`` by the fit before the last one, which is 2 to 6 % apart."""
 
 CASES: Mapping[str, Case] = {
     "timeout": Case(
@@ -124,26 +130,43 @@ CASES: Mapping[str, Case] = {
             "longer": 2.5,
             "length": 0.0204,
         },
-        fixed={"acker": 0.0003},
-        like=_LIKE,
+        fixed=_BEFORE | {"acker": 0.0003},
     ),
     "balance-b": Case(
         {"micro/balance-b": cluster.balance_b},
         {"hop": 0.00046, "hop_scv": 1.64, "service": 0.00029, "slow": 0.368, "longer": 1.22},
-        fixed={"acker": 0.0003},
-        like=_LIKE,
+        fixed=_BEFORE | {"acker": 0.0003},
     ),
     "balance-c": Case(
         {"micro/balance-c": cluster.balance_c},
-        {"hop": 0.00052, "hop_scv": 1.43, "service": 0.000324, "longer": 3.4, "length_scv": 0.85},
+        {
+            "hop": 0.00048,
+            "hop_scv": 1.7,
+            "service": 0.00031,
+            "every": 3.0,
+            "length": 0.03,
+            "length_scv": 1.2,
+            "longer": 2.8,
+        },
         fixed={"acker": 0.0003},
-        like=_LIKE,
+        like=("spout_every",),
+        seconds=300.0,
     ),
     "page-load-balance": Case(
         {"page-load/balance": partial(cluster.pages_on_unequal, cluster.PAGE_LOAD)},
-        {"hop": 0.0004, "hop_scv": 1.3, "service": 0.00018, "longer": 4.0, "length_scv": 0.8},
+        {
+            "hop": 0.00045,
+            "hop_scv": 1.6,
+            "service": 0.00016,
+            "every": 3.0,
+            "length": 0.03,
+            "length_scv": 1.2,
+            "longer": 2.8,
+        },
         fixed={"acker": 0.0003},
-        like=_LIKE,
+        like=("spout_every",),
+        seconds=100.0,
+        evaluations=30,
     ),
 }
 

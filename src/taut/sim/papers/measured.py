@@ -58,6 +58,13 @@ def tasks_over_time() -> Mapping[tuple[str, str], tuple[list[float], list[float]
 
 
 @cache
+def queue_over_time(variant: str) -> tuple[list[float], list[float]]:
+    """Of the micro-benchmark of queues: seconds, and mean milliseconds in them."""
+    rows = [row for row in _rows(f"storm_queue_delay_{variant}.csv") if float(row["time_s"]) > 0.0]
+    return [float(r["time_s"]) for r in rows], [float(r["queue_delay_ms"]) for r in rows]
+
+
+@cache
 def histograms() -> Mapping[tuple[str, str], Histogram]:
     """By experiment and variant."""
     rows: dict[tuple[str, str], list[tuple[int, int]]] = {}

@@ -84,12 +84,12 @@ def apart(simulated: float | None, published: float | None) -> str:
 def number(value: float | None) -> str:
     """To three digits or so.
 
-    >>> number(0.0292), number(29.23), number(12_345.6), number(None)
-    ('0.0292', '29.2', '12,346', '')
+    >>> number(0.0292), number(29.23), number(12_345.6), number(1e-12), number(None)
+    ('0.0292', '29.2', '12,346', '0', '')
     """
     if value is None:
         return ""
-    if value == 0.0 or abs(value) >= 100.0:
+    if abs(value) < 1e-9 or abs(value) >= 100.0:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10.0 else f"{value:.3g}"
 
@@ -169,4 +169,8 @@ def _look(label: str, labels: Sequence[str]) -> tuple[str, str]:
     own = [name for name in labels if not name.startswith("measured ")]
     place = own.index(measured) if measured in own else len(own)
     colour = MUTED if measured == "default" else COLOURS[place % len(COLOURS)]
-    return colour, "--" if label != measured else "-"
+    if label != measured:
+        return colour, "--"
+    # with more curves than colours, the next ones have dots
+    dotted = place >= len(COLOURS) and "default" not in own
+    return colour, ":" if dotted else "-"
