@@ -20,7 +20,7 @@ from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
 from taut.spark.probe import MemoryProbe
 from taut.spark.query import Query, StockQuery
-from taut.spark.sinks import FileSink, SinkFunction, refuse_old_results
+from taut.spark.sinks import SinkFunction, file_paths, refuse_old_results
 from taut.spark.source.control import Desk, sources_of
 from taut.spark.window import Shape, Window, inspect
 
@@ -445,15 +445,13 @@ class Runtime:
             )  # fmt: skip
 
     def _refuse_shared_path(self, name: str, sink: SinkFunction) -> None:
-        if not isinstance(sink, FileSink):
-            return
-        for other in self._queries.values():
-            written = other.sink.path if isinstance(other.sink, FileSink) else None
-            if other.active and written == sink.path:
-                raise StartError(
-                    f"{name}: path={sink.path!r} is written by query {other.name!r}, and their "
-                    "batches would replace each other; each query needs a path of its own"
-                )
+        for path in file_paths(sink):
+            for other in self._queries.values():
+                if other.active and path in file_paths(other.sink):
+                    raise StartError(
+                        f"{name}: path={path!r} is written by query {other.name!r}, and their "
+                        "batches would replace each other; each query needs a path of its own"
+                    )
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._stopped:

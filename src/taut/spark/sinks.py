@@ -100,20 +100,25 @@ class FileSink:
             _delete(df, folder)
 
 
+def file_paths(sink: SinkFunction) -> list[str]:
+    """Where a sink, or the sinks that it is made of, write files."""
+    parts: list[SinkFunction] = getattr(sink, "parts", [sink])
+    return [part.path for part in parts if isinstance(part, FileSink)]
+
+
 def refuse_old_results(
     query: str, sink: SinkFunction, checkpoint: str, spark: SparkSession
 ) -> None:
     """A new checkpoint counts its batches from 0, and would replace what lies at the path."""
-    if not isinstance(sink, FileSink):
-        return
-    out, progress = local_folder(sink.path, spark), local_folder(checkpoint, spark)
-    if out is None or progress is None or any(progress.glob("offsets/*")):
-        return
-    if any(out.glob("batch_id=*")):
-        raise StartError(
-            f"{query}: path={sink.path!r} holds results and checkpoint={checkpoint!r} is new: its "
-            "batches would replace them; give a new path, or the checkpoint they came from"
-        )
+    for path in file_paths(sink):
+        out, progress = local_folder(path, spark), local_folder(checkpoint, spark)
+        if out is None or progress is None or any(progress.glob("offsets/*")):
+            continue
+        if any(out.glob("batch_id=*")):
+            raise StartError(
+                f"{query}: path={path!r} holds results and checkpoint={checkpoint!r} is new: its "
+                "batches would replace them; give a new path, or the checkpoint they came from"
+            )
 
 
 class FormatSink:

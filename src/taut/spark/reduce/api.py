@@ -15,7 +15,7 @@ from taut.spark.reduce.job import Job, order
 from taut.spark.reduce.mapper import Mapper
 from taut.spark.reduce.outcome import ReduceSink, rows_of, shed_of
 from taut.spark.reduce.terms import Terms
-from taut.spark.sinks import SinkFunction
+from taut.spark.sinks import SinkFunction, file_paths
 from taut.spark.window import inspect
 
 if TYPE_CHECKING:
@@ -151,6 +151,9 @@ class Reduced:
                 names = ", ".join(self._last)
                 raise StartError(f"results: there are several jobs; give a sink for each: {names}")
             results = {self._last[0]: results}
+        paths = [path for each in [*results.values(), shed] if each for path in file_paths(each)]
+        if len(set(paths)) < len(paths):
+            raise StartError(f"paths {', '.join(paths)}: results and shed need one each")
         for name, each in results.items():
             if name not in self._jobs or not callable(each):
                 raise StartError(
