@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -76,6 +77,25 @@ def test_the_code_of_the_techniques(tmp_path: Path, page: str) -> None:
     script.write_text(code)
     said = run([str(script)], tmp_path).split()
     assert said[-1] == {"sharing": "shared", "backlog": "1400"}.get(page, "1000")
+
+
+@pytest.mark.spark
+def test_the_code_of_reduce(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "reduce.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text(code)
+    counted = ast.literal_eval(run([str(script)], tmp_path).splitlines()[-1])
+    assert ("be", 2) in counted
+    assert len(counted) == 10
+
+
+@pytest.mark.spark
+def test_the_example_of_overload(tmp_path: Path) -> None:
+    said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
+    told = re.findall(r"^([a-z-]+): \d+ % of [\d,]+ rows on time, ([\d,]+) put", said, re.MULTILINE)
+    assert [policy for policy, _ in told] == ["fifo", "cost-aware"], said
+    assert told[0][1] == "0"
 
 
 @pytest.mark.spark
