@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taut.policy.deadline.costs import Mean, RowCost
 from taut.policy.deadline.groups import Alike, GroupedCostAware
 from taut.policy.deadline.jobs import Job, Schedule
+from taut.policy.deadline.recent import Recent
 from taut.policy.deadline.schedules import SCHEDULES, CostAware, Dover, Edf, Fifo
 from taut.policy.deadline.together import CHOICES, Choice
 from taut.policy.deadline.tree import DeadlineTree
@@ -21,7 +21,6 @@ __all__ = [
     "Fifo",
     "GroupedCostAware",
     "Job",
-    "Mean",
-    "RowCost",
+    "Recent",
     "Schedule",
 ]

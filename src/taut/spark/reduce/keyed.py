@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from taut.errors import JobError
-from taut.policy.deadline.recent import Recent
+from taut.policy.deadline import Recent
 from taut.spark.reduce.codec import Codec, Cold, Part
 from taut.spark.values import cut
 
