@@ -23,7 +23,7 @@ _WORDS = 10
 """In a line."""
 _LINES = 40_000
 """In a batch."""
-_CUT = 4
+_CUT = 8
 _WITHIN_S = 300.0
 
 

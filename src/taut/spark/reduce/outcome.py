@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from taut.spark.reduce.blobs import RESULT, SHED, STATS, result_schema, shed_schema, unpack
 from taut.spark.reduce.job import Job
-from taut.spark.reduce.processor import WRITTEN
-from taut.spark.reduce.terms import Stats, Terms
+from taut.spark.reduce.terms import WRITTEN, Stats, Terms
 from taut.spark.sinks import SinkFunction
 
 if TYPE_CHECKING:

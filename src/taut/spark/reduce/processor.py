@@ -15,16 +15,10 @@ from pyspark.sql.streaming.stateful_processor import (
 from taut.spark.reduce.blobs import BEAT, PACKED, ROWS, Packed, from_columns
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.reducer import Done, Reducer
-from taut.spark.reduce.terms import Moment, Terms
+from taut.spark.reduce.terms import BATCH, WRITTEN, Moment, Terms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
-
-BATCH = "streaming.sql.batchId"
-"""The local property in which Spark tells tasks the number of their batch."""
-WRITTEN = "taut.reduce.written"
-"""The one in which the driver tells them which batch was out last, and when."""
-
 
 class SparkStore:
     """The states of one job in Spark's state store, of the reducer that is being called."""

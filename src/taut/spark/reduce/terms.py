@@ -15,6 +15,11 @@ LATE, CROWDED, CLOSED, WAITED = (
 )
 """Why rows were not worked on."""
 
+BATCH = "streaming.sql.batchId"
+"""The local property in which Spark tells tasks the number of their batch."""
+WRITTEN = "taut.reduce.written"
+"""The one in which the driver tells them which batch was out last, and when."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
