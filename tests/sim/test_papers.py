@@ -188,7 +188,9 @@ def test_what_is_not_fitted_is_what_it_was_taken_from(name: str) -> None:
         free = {*case.common, *case.own.get(experiment, {})}
         for known, value in case.fixed.items():
             assert known in free or getattr(made, known) == value, known
-        for known in set(case.like) - free:
+        if case.in_proportion:
+            assert made.spout_every / made.every == pytest.approx(first.spout_every / first.every)
+        for known in set(case.like) - free - ({"spout_every"} if case.in_proportion else set()):
             assert getattr(made, known) == getattr(first, known), known
         for other in case.topologies:
             assert all(getattr(made, k) == getattr(fits()[other], k) for k in case.common)

@@ -54,6 +54,9 @@ class Case:
         What is known.
     like
         What is taken from the fit of ``micro/timeout``, measured on the same machines.
+    in_proportion
+        Whether spouts pause as often for each pause of a machine as in that fit: a single
+        histogram does not tell.
     seconds
         To simulate for each try.
     """
@@ -63,6 +66,7 @@ class Case:
     own: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fixed: Mapping[str, float] = field(default_factory=dict)
     like: tuple[str, ...] = ()
+    in_proportion: bool = False
     seconds: float = 200.0
     evaluations: int = 50
 
@@ -73,7 +77,10 @@ class Case:
         found = {}
         for experiment in self.topologies:
             own = {name: next(told) for name in self.own.get(experiment, {})}
-            found[experiment] = Fit(**{**known, **self.fixed, **common, **own})
+            made = {**known, **self.fixed, **common, **own}
+            if self.in_proportion:
+                made["spout_every"] *= made["every"] / known["every"]
+            found[experiment] = Fit(**made)
         return found
 
     def start(self) -> Array:
@@ -83,7 +90,7 @@ class Case:
 
 
 _HOPS = {"hop": 0.0006, "hop_scv": 0.5}
-_PAUSES = {"every": 4.0, "length": 0.035, "length_scv": 0.6, "spout_every": 3.0}
+_PAUSES = {"every": 16.0, "length": 0.05, "length_scv": 0.6}
 _BEFORE = {
     "every": 4.575305592174638,
     "spout_every": 3.4661219904165197,
@@ -110,15 +117,19 @@ CASES: Mapping[str, Case] = {
         {"micro/queue": cluster.queue},
         _HOPS | {"service_scv": 0.1, **_PAUSES},
         fixed={"service": 1 / 450},
+        like=("every", "spout_every"),
+        in_proportion=True,
         seconds=60.0,
-        evaluations=100,
+        evaluations=60,
     ),
     "page-load-queue": Case(
         {"page-load/queue": partial(cluster.pages_in_workers, cluster.PAGE_LOAD)},
         _HOPS | {"service_scv": 0.1, **_PAUSES},
         fixed={"service": 1 / 830},
-        seconds=40.0,
-        evaluations=100,
+        like=("every", "spout_every"),
+        in_proportion=True,
+        seconds=60.0,
+        evaluations=60,
     ),
     "balance-a": Case(
         {"micro/balance-a": cluster.balance_a},

@@ -161,6 +161,16 @@ def _draw(path: Path, title: str, picture: Picture) -> None:
             axes.set_yscale("log")
         axes.set_xlabel(picture.axes.x)
         axes.set_ylabel(picture.axes.y)
+    _small(path)
+
+
+def _small(path: Path) -> None:
+    """Few colours are enough for lines, and take a third of the room."""
+    from PIL import Image
+
+    with Image.open(path) as drawn:
+        few = drawn.convert("RGB").quantize(48)
+    few.save(path, optimize=True)
 
 
 def _look(label: str, labels: Sequence[str]) -> tuple[str, str]:

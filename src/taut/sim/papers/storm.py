@@ -216,8 +216,19 @@ def balance_c(
 
 
 def pages_on_unequal(bolts: Sequence[Bolt], fit: Fit, variant: str = "default") -> Topology:
-    """Pages on the machines of scenario (c)."""
-    return storm(bolts, fit, 0.6, grouping=balancing(variant), cores=_ONE_SMALL, odd=1)
+    """Pages on the machines of scenario (c).
+
+    Bolts other than those of page load get as many tuples as machines have as much to do with.
+    """
+    chance = 0.6 * _work(PAGE_LOAD, fit) / _work(bolts, fit)
+    return storm(bolts, fit, chance, grouping=balancing(variant), cores=_ONE_SMALL, odd=1)
+
+
+def _work(bolts: Sequence[Bolt], fit: Fit) -> float:
+    """Seconds of cores that a tuple takes; the acker hears of every end."""
+    inner = {bolt.after for bolt in bolts}
+    ends = sum(bolt.name not in inner for bolt in bolts)
+    return len(bolts) * fit.service + ends * fit.acker
 
 
 _CORES = (2, 2, 2, 2, 2)
