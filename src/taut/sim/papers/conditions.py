@@ -13,9 +13,9 @@ from taut.sim.papers.tails import FITTED, SETTLING, SOURCE
 _UTILISATION = (0.2, 0.35, 0.5, 0.58, 0.65, 0.72, 0.78, 0.85)
 _CHANCES = (0.15, 0.25, 0.35, 0.45, 0.55, 0.6)
 _RUNAWAY = (
-    "The shared queue is ahead at every utilisation, not from 58 % on as published: here fewer than "
-    "one in a hundred tuples meet a pause, so that p99 is a matter of queues, which a replay does "
-    "not shorten. "
+    "The shared queue is ahead at every utilisation, not from 58 % on as published: here fewer "
+    "than one in a hundred tuples meet a pause, so that p99 is a matter of queues, which a replay "
+    "does not shorten. "
     "Near saturation the published timeout, which has no budget, replays ever more and makes "
     "queues longer by it: p99 is many times that without."
 )
