@@ -396,6 +396,17 @@ def test_a_key_that_comes_once_is_not_worth_another() -> None:
     assert store.calls["write"] == before, "memory has not changed"
 
 
+def test_a_key_that_comes_again_and_again_gets_into_memory() -> None:
+    store = DictStore()
+    budget = 4 * KEY
+    batch(store, {name(n): 5 + n for n in range(5)}, (), budget)
+    assert store.read_head().floor == 6
+    for _ in range(7):
+        assert name(9) not in hot(store, TALLY).states
+        batch(store, {name(9): 1}, (), budget)
+    assert name(9) in hot(store, TALLY).states, "what it came before is not forgotten"
+
+
 def test_room_that_has_become_free_is_used_again() -> None:
     store = DictStore()
     budget = 5 * KEY
