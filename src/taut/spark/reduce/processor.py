@@ -20,6 +20,7 @@ from taut.spark.reduce.terms import BATCH, WRITTEN, Moment, Terms
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
+
 class SparkStore:
     """The states of one job in Spark's state store, of the reducer that is being called."""
 
