@@ -119,14 +119,12 @@ def test_every_technique_shortens_the_tail_of_pages(name: str) -> None:
     assert all(told[figure] > 0.0 for figure in EXPERIMENTS[name].published[variant])
 
 
-def test_least_slack_is_never_behind() -> None:
+def test_least_slack_is_ahead_of_all_that_look_at_no_window() -> None:
     found = found_by("slack-ysb", 0.2).figures
     for many in ("20", "40", "60", "80"):
         means = {k.split("/")[1]: v["mean_s"] for k, v in found.items() if k.startswith(f"{many}/")}
-        # among queries that are all alike the nearest end is the least slack
-        assert means["least-slack"] < 1.02 * min(means.values())
-        if many in ("60", "80"):
-            assert means["least-slack"] < min(means[name] for name in ("default", "fcfs"))
+        blind = [means[name] for name in ("default", "fcfs", "round-robin", "highest-rate")]
+        assert means["least-slack"] < (1.01 if many in ("20", "40") else 0.9) * min(blind)
 
 
 def test_the_most_backlogged_queue_first() -> None:

@@ -22,12 +22,17 @@ from taut.sim.papers.tails import (
 )
 
 _NOTES = {
+    "a": (
+        "The slow machine ends with the least share that a task keeps; measured, it kept two "
+        "thirds of an even one. Here it stays slower than the others by more than the ratio that "
+        "balance looks at, however little it gets.",
+    ),
     "c": (
         "p99 under balance is a quarter below what was measured, p99.9 within a few percent. With "
         "and without balance, p90 and p95 are a fifth below: something that holds up every tenth "
         "tuple by ten or twenty milliseconds is not in the model, and is more of the tail once the "
         "slow machine is not.",
-    )
+    ),
 }
 _EVERY = 3.0
 """Seconds between looks, as in the work."""

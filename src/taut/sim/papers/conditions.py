@@ -125,7 +125,7 @@ EXPERIMENTS = (
         "Timeout and shared queue, by the utilisation of a task's queue",
         _by_utilisation,
         {"crossing": {"utilisation": 0.58}},
-        axes=Axes("utilisation of a task's queue", "p99 lower by, percent"),
+        axes=Axes("utilisation of a task's queue", "p99 lower by, percent", low_y=-100.0),
     ),
     Experiment(
         "conditions-load",
@@ -133,6 +133,6 @@ EXPERIMENTS = (
         "Timeout and balance on unequal machines, by load",
         _by_load,
         {"crossing": {"cpu_percent": 49.0}},
-        axes=Axes("CPU utilisation, percent", "p99 lower by, percent"),
+        axes=Axes("CPU utilisation, percent", "p99 lower by, percent", low_y=-100.0),
     ),
 )

@@ -32,12 +32,13 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What a picture's axes say."""
+    """What a picture's axes say, and from where on y is shown, if not from the least."""
 
     x: str
     y: str
     log_x: bool = False
     log_y: bool = False
+    low_y: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,17 +159,19 @@ def _draw(path: Path, title: str, picture: Picture) -> None:
             axes.set_xscale("log")
         if picture.axes.log_y:
             axes.set_yscale("log")
+        if picture.axes.low_y is not None:
+            axes.set_ylim(bottom=picture.axes.low_y)
         axes.set_xlabel(picture.axes.x)
         axes.set_ylabel(picture.axes.y)
     _small(path)
 
 
 def _small(path: Path) -> None:
-    """Few colours are enough for lines, and take a third of the room."""
+    """A palette is enough for lines, and takes half of the room."""
     from PIL import Image
 
     with Image.open(path) as drawn:
-        few = drawn.convert("RGB").quantize(48)
+        few = drawn.convert("RGB").quantize(256)
     few.save(path, optimize=True)
 
 

@@ -122,7 +122,7 @@ def _queues(outcomes: Mapping[str, Outcome], operator: str) -> dict[str, Picture
             (t - begin, d) for t, d in zip(times, delays, strict=True) if 0 <= t - begin <= until
         ]
         curves[f"measured {variant}"] = [t for t, _ in kept], [d for _, d in kept]
-    return {"queue": Picture(Axes("seconds", "mean ms in the queue", log_y=True), curves)}
+    return {"queue": Picture(Axes("seconds", "mean ms in the queue"), curves)}
 
 
 def published(
