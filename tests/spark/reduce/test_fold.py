@@ -244,3 +244,15 @@ def test_a_column_that_takes_no_nulls() -> None:
     strict = job(output="n bigint not null")
     with pytest.raises(JobError, match=r"gave None \(NoneType\) for output 'n': int64 not null is"):
         as_columns(strict, [None], "finalize")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_text_is_no_list_of_rows(many: bool) -> None:
+    def update(time: Any, key: Any, value: Any, state: int) -> tuple[int, str]:
+        return state, "abc"
+
+    form: dict[str, Any] = {"update_many": update} if many else {"update": update}
+    job = Job(init=lambda key: 0, output="word string", **form)
+    work = Work(["a"], np.zeros(1, np.int64), np.zeros(1, np.int64), pa.array([1]))
+    (reason,) = fold(job, work, {}).bad.values()
+    assert "'abc' are no rows: a list of them is needed" in reason

@@ -177,3 +177,8 @@ def test_edges_belong_to_the_window_that_they_end() -> None:
     assert windows.first_end(13 * MICRO + 1) == 23 * MICRO
     assert windows.span(23 * MICRO) == Span(13.0, 23.0)
     assert (windows.most, Windows(Window(10.0, 4.0)).most) == (1, 3)
+
+
+def test_columns_that_taut_adds_are_taken() -> None:
+    with pytest.raises(JobError, match="output: 'taut_time' is a name of Taut's"):
+        Job(init=lambda key: 0, update=lambda *row: (0, None), output="taut_time bigint")

@@ -278,7 +278,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "reducers": ({"reducers": 0}, "reducers=0: at least 1"),
     "column": ({"key": "user"}, "key='user': df has no such column; it has time, key"),
     "time": ({"time": "value"}, "time='value' is bigint: a timestamp is needed"),
-    "fail": ({"late": "fail"}, "late='fail': slo= is missing"),
+    "fail": ({"late": "fail"}, "late='fail': needs slo="),
     "readmit": ({"readmit": True}, "readmit=True: needs slo="),
     "slo": ({"slo": "soon"}, "slo 'soon' is not an objective"),
 }

@@ -78,12 +78,20 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> float:
     help="Ways to choose rows.",
 )
 @click.option(
-    "--slo", "objective", default="p99 <= 4 s", callback=_objective, show_default=True,
+    "--slo", "objective", default="p99 <= 8 s", callback=_objective, show_default=True,
     help="What a row has from its arrival until its results are out.",
 )  # fmt: skip
 @seconds_option("20", "How long the rows that are measured arrive, in each run.")
 @rounds_option
 @click.option("--keys", type=click.IntRange(1), default=20_000, show_default=True)
+@click.option(
+    "--work",
+    "work_us",
+    type=click.FloatRange(0.0),
+    default=20.0,
+    show_default=True,
+    help="Microseconds that each update computes for.",
+)
 @click.option(
     "--rate", type=click.IntRange(1), help="Rows a second at load 1, instead of measuring it."
 )
@@ -97,6 +105,7 @@ def reduce(
     measured: float,
     rounds: int,
     keys: int,
+    work_us: float,
     rate: int | None,
     json_file: Path | None,
 ) -> None:
@@ -119,7 +128,7 @@ def reduce(
         from taut.bench.reduce.measure import bench as measure
         from taut.bench.reduce.run import Spec
 
-        spec = Spec(workload, objective, measured, keys=keys)
+        spec = Spec(workload, objective, measured, keys=keys, work_us=work_us)
         points = [Point(m, x) for m, x in itertools.product(memory, load)]
         with live(console) as watch:
             record, runs = measure(spec, points, variants, rounds, watch, rate)

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,16 +40,20 @@ class Spec:
     keys, zipf
         How many keys there are, and how unevenly rows fall on them.
     reducers
-        And tasks that map.
+        How many, on as many cores.
+    work_us
+        Microseconds that each update computes for, beside what the workload does: what is put aside
+        in a reducer saves only what is done there.
     """
 
     workload: str = "words"
-    objective: float = 4.0
+    objective: float = 8.0
     seconds: float = 20.0
-    warm_up_s: float = 15.0
+    warm_up_s: float = 20.0
     keys: int = 20_000
     zipf: float = 1.0
     reducers: int = 2
+    work_us: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,21 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
-def job(workload: str) -> Job:
-    """What reduces."""
+def job(workload: str, work_us: float = 0.0) -> Job:
+    """What reduces, and computes for a while at every row."""
     from taut.workloads.reduce import sessions, windowed_words, words
 
-    if workload == "sessions":
-        return sessions()
-    return words() if workload == "words" else windowed_words()
+    plain = {"words": words(), "windowed-words": windowed_words(), "sessions": sessions()}[workload]
+    update = plain.update
+    assert update is not None
+
+    def working(at: float, key: Any, value: Any, state: Any) -> Any:
+        until = time.perf_counter() + work_us * 1e-6
+        while time.perf_counter() < until:
+            pass
+        return update(at, key, value, state)
+
+    return replace(plain, update=working) if work_us else plain
 
 
 def load(place: Place, spec: Spec, rate: int, start: float, most: int | None = None) -> DataFrame:
@@ -124,7 +136,7 @@ def reducing(
     folder = Path(tempfile.mkdtemp(dir=place.folder))
     reduced = taut.map_reduce(
         rows,
-        job(spec.workload),
+        job(spec.workload, spec.work_us),
         slo=None if objective is None else f"p99 <= {objective:g} s",
         time="time",
         policy=policy,

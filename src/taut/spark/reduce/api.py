@@ -84,7 +84,7 @@ def map_reduce(
     """
     levels = order([job] if isinstance(job, Job) else job)
     terms = _terms(slo, late, readmit, on_error, memory, policy)
-    _refuse(df, levels, key, value, time or arrival, arrival, late, slo)
+    _refuse(df, levels, key, value, time or arrival, arrival, late, slo, policy)
     jobs = [each for level in levels for each in level]
     spark = df.sparkSession
     ids = _reducers(spark, reducers)
@@ -226,6 +226,7 @@ def _refuse(
     arrival: str,
     late: str,
     slo: str | Slo | None,
+    policy: str,
 ) -> None:
     if not getattr(df, "isStreaming", False):
         raise StartError(
@@ -233,8 +234,10 @@ def _refuse(
         )
     if not hasattr(df, "_jdf"):
         raise StartError("df is of a Spark Connect session: a classic one is needed")
-    if late == "fail" and slo is None:
-        raise StartError("late='fail': slo= is missing; without one no row is late")
+    if late == "fail" and (slo is None or policy == "fifo"):
+        raise StartError(
+            "late='fail': needs slo=, and a policy that knows what is late: fifo works on all rows"
+        )
     for what, column in (("key", key), ("value", value), ("time", time), ("arrival", arrival)):
         if column is not None and column not in df.columns:
             raise StartError(

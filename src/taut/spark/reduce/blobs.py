@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from taut.spark.reduce.job import Job
+from taut.spark.reduce.job import TAKEN, Job
 
 ROWS, BEAT, RESULT, SHED, STATS = range(5)
 """Kinds: rows for a reducer, a sign of life for one that has none, rows that came out, rows that
@@ -86,7 +86,7 @@ def row_schema(job: Job) -> pa.Schema:
 
 def result_schema(job: Job) -> pa.Schema:
     """Of rows that came out: the job's own, and the time and arrival that a next job takes."""
-    return pa.schema([*job.schema, ("taut_time", pa.int64()), ("taut_arrival", pa.int64())])
+    return pa.schema([*job.schema, *((name, pa.int64()) for name in TAKEN)])
 
 
 _TIME = pa.timestamp("us", tz="UTC")

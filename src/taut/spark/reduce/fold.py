@@ -105,7 +105,7 @@ def _one_by_one(job: Job, work: Work, states: dict[Any, Any], done: Folded) -> N
             state = states[name] if name in states else _begun(job, name)
             state, come = update(time, key, value, state)
             if come:
-                for row in come:
+                for row in _rows(come):
                     out.append(row)
                     places.append(at)
         except Exception as error:
@@ -132,7 +132,7 @@ def _key_by_key(job: Job, work: Work, states: dict[Any, Any], done: Folded) -> N
         try:
             state = states[name] if name in states else _begun(job, name)
             state, come = update(times[start:end], key, values[start:end], state)
-            rows = list(come) if come is not None else []
+            rows = list(_rows(come)) if come is not None else []
         except Exception as error:
             why = _told(job, "update_many", error)
             done.bad.update(dict.fromkeys(order[start:end].tolist(), why))
@@ -141,6 +141,13 @@ def _key_by_key(job: Job, work: Work, states: dict[Any, Any], done: Folded) -> N
             if rows:
                 done.out += rows
                 done.places += [int(order[end - 1])] * len(rows)
+
+
+def _rows(come: Iterable[Any]) -> Iterable[Any]:
+    """Rows that a function gives; text would pass for a row a letter."""
+    if isinstance(come, str | bytes | dict):
+        raise TypeError(f"{cut(come)} are no rows: a list of them is needed")
+    return come
 
 
 def _begun(job: Job, name: Any) -> Any:

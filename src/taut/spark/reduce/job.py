@@ -18,6 +18,8 @@ from taut.spark.ddl import Columns, columns
 from taut.spark.window import Window
 
 MICRO = 1_000_000
+TAKEN = ("taut_time", "taut_arrival")
+"""Columns that rows which come out have beside their own, for jobs that take them."""
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _KEYS = (
     pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_boolean,
@@ -117,7 +119,9 @@ class Job:
                 f"key={self.key!r}: text, bytes, whole numbers, booleans, dates or timestamps can "
                 "be keys; make one of them in map"
             )
-        _ = self.value_type, self.schema
+        _ = self.value_type
+        if ours := [name for name in self.schema.names if name in TAKEN]:
+            raise self._wrong(f"output: {ours[0]!r} is a name of Taut's; take another")
 
     @property
     def incremental(self) -> bool:
