@@ -79,6 +79,18 @@ def test_the_code_of_the_techniques(tmp_path: Path, page: str) -> None:
     assert said[-1] == {"sharing": "shared", "backlog": "1400"}.get(page, "1000")
 
 
+def test_the_code_of_the_simulator(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "simulator.md").read_text()
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+    said = run([str(script)], tmp_path)
+    told = re.findall(r"^(round-robin|least-slack): (\S+) s on average", said, re.MULTILINE)
+    means = {name: float(mean) for name, mean in told}
+    assert means["least-slack"] < means["round-robin"]
+    even, balanced = map(float, re.findall(r"^p99 (\d+) ms", said, re.MULTILINE))
+    assert balanced < even
+
+
 @pytest.mark.spark
 def test_the_code_of_reduce(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reduce.md").read_text()
