@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,8 +201,15 @@ def test_jobs_take_what_other_jobs_put_out(spark: SparkSession, tmp_path: Path) 
     assert max(rows_of(out["most"])) == (max(lengths.values()),)
 
 
-def test_a_taut_source_under_a_runtime(spark: SparkSession, tmp_path: Path) -> None:
-    log = taut.MemoryLog("word string")
+@pytest.fixture
+def log() -> Iterator[taut.MemoryLog]:
+    with taut.MemoryLog("word string") as made:
+        yield made
+
+
+def test_a_taut_source_under_a_runtime(
+    spark: SparkSession, tmp_path: Path, log: taut.MemoryLog
+) -> None:
     log.append([{"word": word} for word in ("a", "b", "a", "c", "a")])
     rows = taut.read(spark, log, startingOffsets="earliest").load().withColumn("n", F.lit(1))
     job = words(threshold=1)

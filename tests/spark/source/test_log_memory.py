@@ -388,7 +388,10 @@ def test_a_forked_process_opens_its_own(
 
 
 def test_a_closed_log_is_gone() -> None:
+    before = set(threading.enumerate())
     log = MemoryLog()
+    made = [thread for thread in threading.enumerate() if thread not in before]
+    (served,) = (thread for thread in made if thread.name == "taut-memory-log")
     log.append(["x"])
     reader = log.remote()
     assert values(reader) == ["x"]
@@ -398,7 +401,7 @@ def test_a_closed_log_is_gone() -> None:
         reader.latest()
     with pytest.raises(LogError, match=r"closed.*make a new one"):
         log.append(["y"])
-    assert not [thread for thread in threading.enumerate() if thread.name == "taut-memory-log"]
+    assert not served.is_alive()
 
 
 def test_the_log_stays_and_its_remote_travels(log: MemoryLog, reader: RemoteMemoryLog) -> None:
