@@ -9,6 +9,8 @@ from taut.errors import (
     JobError,
     LogError,
     LogFull,
+    PlanError,
+    ProfileError,
     RuntimeStopped,
     SloError,
     StartError,
@@ -22,6 +24,10 @@ from taut.spark.sinks import sink
 from taut.spark.window import Window
 
 if TYPE_CHECKING:
+    from taut.planning.plan import Infeasible, Plan
+    from taut.planning.profile import Profile
+    from taut.planning.settings import Cluster, Settings
+    from taut.spark.planning.api import plan
     from taut.spark.reduce.api import Reduced, map_reduce
     from taut.spark.reduce.job import Job
     from taut.spark.reduce.outcome import ReduceStats
@@ -33,19 +39,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Abandoned",
+    "Cluster",
     "DataLost",
     "EnvironmentProblem",
+    "Infeasible",
     "Job",
     "JobError",
     "LogError",
     "LogFull",
     "MemoryLog",
+    "Plan",
+    "PlanError",
+    "Profile",
+    "ProfileError",
     "Query",
     "Read",
     "ReduceStats",
     "Reduced",
     "Runtime",
     "RuntimeStopped",
+    "Settings",
     "Slo",
     "SloError",
     "StartError",
@@ -55,6 +68,7 @@ __all__ = [
     "Window",
     "__version__",
     "map_reduce",
+    "plan",
     "read",
     "register",
     "session",
@@ -62,13 +76,19 @@ __all__ = [
 ]
 
 _LATER = {
+    "Cluster": "taut.planning.settings",
+    "Infeasible": "taut.planning.plan",
     "Job": "taut.spark.reduce.job",
     "MemoryLog": "taut.spark.source.logs.memory",
+    "Plan": "taut.planning.plan",
+    "Profile": "taut.planning.profile",
     "Read": "taut.spark.source.read",
     "ReduceStats": "taut.spark.reduce.outcome",
     "Reduced": "taut.spark.reduce.api",
+    "Settings": "taut.planning.settings",
     "Stats": "taut.spark.source.follower",
     "map_reduce": "taut.spark.reduce.api",
+    "plan": "taut.spark.planning.api",
     "read": "taut.spark.source.read",
     "register": "taut.spark.source.read",
 }

@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "bench": Entry("taut.bench.commands:bench", "Measure stock Spark and Taut, alternating."),
     "demo": Entry("taut.bench.commands:demo", "Show stock Spark and Taut, live, in minutes."),
+    "plan": Entry("taut.spark.planning.command:plan", "From an objective to settings for Spark."),
     "simulate": Entry("taut.sim.command:simulate", "Published experiments under virtual time."),
     "doctor": Entry("taut.doctor:command", "Check that this machine has what Taut needs."),
 }

@@ -47,3 +47,11 @@ class Abandoned(BaseException):
     No :class:`Exception`, so that a function which catches those lets it pass. One that keeps
     something open from call to call, such as a connection, has to put it in order, and raise on.
     """
+
+
+class PlanError(TautError, ValueError):
+    """A plan that cannot be made from what was given; says what would be right."""
+
+
+class ProfileError(PlanError):
+    """A profile that cannot be read, or is not of this job, this Spark or this cluster."""

@@ -53,6 +53,11 @@ class Slo:
         object.__setattr__(self, "quantile", quantile)
         object.__setattr__(self, "seconds", bound)
 
+    @property
+    def measure(self) -> str:
+        """What is bounded: ``"p99"``, ``"mean"`` or ``"max"``."""
+        return _measure(self.quantile)
+
     @classmethod
     def parse(cls, text: str) -> Slo:
         """Read an objective from text; the same as ``Slo(text)``."""
@@ -95,7 +100,7 @@ class Slo:
         return total - late >= rank
 
     def __str__(self) -> str:
-        return f"{_measure(self.quantile)} <= {duration(self.seconds)}"
+        return f"{self.measure} <= {duration(self.seconds)}"
 
     def __repr__(self) -> str:
         return f"Slo({str(self)!r})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from taut.bench.commands import backlog, lanes, queries, reduce
+from taut.bench.commands import backlog, lanes, plan, queries, reduce
 
 demo = queries.demo
 
@@ -18,3 +18,4 @@ bench.add_command(queries.queries)
 bench.add_command(lanes.lanes)
 bench.add_command(backlog.backlog)
 bench.add_command(reduce.reduce)
+bench.add_command(plan.plan)

@@ -206,6 +206,12 @@ class ReduceSink:
         """The sinks that it writes to."""
         return [*self._results.values(), *([self._shed] if self._shed else [])]
 
+    @property
+    def window(self) -> float:
+        """Seconds of the windows of the job that comes last; 0 without any."""
+        windows = list(self._jobs.values())[-1].windows
+        return windows.window.length if windows is not None else 0.0
+
     def stats(self) -> ReduceStats:
         """How it has gone since this sink was made."""
         with self._lock:

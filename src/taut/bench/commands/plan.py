@@ -1,0 +1,84 @@
+"""``taut bench plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from taut.bench.commands.options import (
+    FILE,
+    Seconds,
+    json_option,
+    seconds_option,
+    wide_console,
+    write,
+)
+from taut.errors import SloError
+from taut.slo import Slo
+
+WORKLOADS = ("words", "windowed-words", "sessions")
+
+
+def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        return str(Slo(value))
+    except SloError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.option("--workload", type=click.Choice(WORKLOADS), default="words", show_default=True)
+@click.option("--slo", default="p99 <= 1 s", callback=_objective, show_default=True)
+@click.option(
+    "--points",
+    type=click.IntRange(0),
+    default=12,
+    show_default=True,
+    help="Settings and rates that are predicted and measured.",
+)
+@seconds_option("25", "How long to measure in each run.")
+@click.option(
+    "--hold",
+    type=Seconds(),
+    default="180",
+    show_default=True,
+    help="How long the plan has to hold at its rate.",
+)
+@click.option("--search/--no-search", default=True, help="Try rules of thumb and all settings.")
+@click.option("--picture", "picture_file", type=FILE, help="Draw predicted against measured here.")
+@json_option
+def plan(
+    workload: str,
+    slo: str,
+    points: int,
+    measured: float,
+    hold: float,
+    search: bool,
+    picture_file: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Is latency as predicted, and is the planned setting the best?
+
+    The job is profiled and planned for the highest rate under the objective. Then settings and
+    rates are predicted and measured, the plan has to hold, and rules of thumb and all other
+    settings are tried.
+    """
+    from taut.bench.plan.measure import Spec, bench
+    from taut.bench.plan.show import live, picture, rates_told, table
+
+    console = wide_console()
+    spec = Spec(workload, slo, points, measured, hold_s=hold, search=search)
+    with live(console) as watch:
+        record, compared, rates, found = bench(spec, watch)
+    if found is None:
+        console.print(record.options["infeasible"], highlight=False, soft_wrap=True)
+    else:
+        console.print(found.explain(), highlight=False, soft_wrap=True)
+    if compared:
+        console.print(table(workload, compared))
+    for line in rates_told(rates):
+        console.print(line, highlight=False, soft_wrap=True)
+    if picture_file is not None and compared:
+        picture(picture_file, workload, compared)
+    write(console, json_file, record)

@@ -1,0 +1,1 @@
+"""``taut bench plan``: what was planned against what was measured."""

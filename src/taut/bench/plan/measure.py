@@ -1,0 +1,208 @@
+"""All of ``bench plan``: profile, plan, a grid predicted and measured, rules of thumb, a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from time import monotonic
+
+from taut.bench.place import Place, spark_session
+from taut.bench.plan.figures import Compared, Rates, figures
+from taut.bench.plan.jobs import WORKLOADS, app
+from taut.bench.plan.run import Measured, Progress, Watcher, run
+from taut.bench.record import BenchError, Record
+from taut.planning.latency import predict
+from taut.planning.phases import fit
+from taut.planning.plan import Infeasible, Plan, make
+from taut.planning.profile import Profile
+from taut.planning.search import Search
+from taut.planning.settings import Cluster, Settings, rules_of_thumb
+from taut.slo import Slo
+from taut.spark.planning.app import cluster_of
+from taut.spark.planning.profiling import Step, take
+
+PROFILED_RATE = 40_000
+"""Rows a second of the load that a job is profiled with: how dense its windows are."""
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_STEP = 1.05
+_CLIMBS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to run.
+
+    Attributes
+    ----------
+    points
+        Settings and rates that are predicted and measured.
+    seconds, warm_up_s
+        Of each run, measured and before that.
+    hold_s
+        How long the plan has to hold at its rate.
+    search
+        Whether rates of rules of thumb and of all settings are found by trying.
+    """
+
+    workload: str = "words"
+    slo: str = "p99 <= 1 s"
+    points: int = 12
+    seconds: float = 25.0
+    warm_up_s: float = 10.0
+    hold_s: float = 180.0
+    cores: int = 2
+    search: bool = True
+
+
+def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Plan | None]:
+    """Run everything."""
+    slo = Slo(spec.slo)
+    if spec.workload not in WORKLOADS:
+        raise BenchError(f"workload {spec.workload!r}: one of {', '.join(WORKLOADS)}")
+    record = Record("plan", asdict(spec))
+    with spark_session(f"local[{spec.cores}]") as place:
+        began = monotonic()
+        profile = profiled(place, spec, watch)
+        record.options["profile_s"] = round(monotonic() - began, 1)
+        began = monotonic()
+        cluster = profile.cluster
+        search = Search(fit(profile), slo, profile.window > 0.0)
+        plan: Plan | None = None
+        try:
+            plan = make(profile, slo, None, [cluster])
+        except Infeasible as no:
+            record.options["infeasible"] = str(no)
+        record.options |= {
+            "plan_s": round(monotonic() - began, 2),
+            "fit_error": round(search.costs.error, 4),
+            "warm_up": f"{spec.warm_up_s:g} s of each run",
+        }
+        trial = Trial(place, spec, slo, watch)
+        compared = [
+            trial.compare(search, settings, cluster, rate, share)
+            for settings, rate, share in points(search, cluster, spec.points)
+        ]
+        rates = Rates()
+        if plan is not None:
+            record.options["plan"] = str(plan.settings)
+            rates = trial.rates(search, plan, cluster)
+    record.add(figures(spec.workload, compared, rates))
+    return record, compared, rates, plan
+
+
+def profiled(place: Place, spec: Spec, watch: Watcher) -> Profile:
+    """The profile, and first what a JVM does for the first time."""
+    assert cluster_of(place.spark).slots == spec.cores
+
+    def tell(step: Step) -> None:
+        watch(Progress("profile", 0, f"{step.doing}, {step.done} of {step.of}"))
+
+    return take(place.spark, app(spec.workload, PROFILED_RATE), spec.workload, watch=tell)
+
+
+def points(search: Search, cluster: Cluster, many: int) -> Iterator[tuple[Settings, int, float]]:
+    """Settings and rates from a tenth to nine tenths of what each sustains, mixed.
+
+    What it sustains is the highest rate under the objective; of settings that never meet it, half
+    of that from which batches would grow without end.
+    """
+    slots = cluster.slots
+    tasks = sorted({1, slots})
+    triggers = (0.0, 1.0, 2.0)
+    grid = [
+        Settings(lanes, reducers, trigger)
+        for trigger, lanes, reducers in product(triggers, reversed(tasks), reversed(tasks))
+    ]
+    for index in range(many):
+        settings = grid[index % len(grid)]
+        share = SHARES[(2 * index + index // len(SHARES)) % len(SHARES)]
+        most = search.highest(settings, cluster) or search.ceiling(settings, cluster) / 2.0
+        yield settings, max(1, round(share * most)), share
+
+
+@dataclass(slots=True)
+class Trial:
+    """Runs settings at rates, and says whether they were on time."""
+
+    place: Place
+    spec: Spec
+    slo: Slo
+    watch: Watcher
+
+    def compare(
+        self, search: Search, settings: Settings, cluster: Cluster, rate: int, share: float
+    ) -> Compared:
+        """A point: predicted, then measured."""
+        latency = predict(search.costs, settings, cluster, rate, windowed=search.windowed)
+        name = point_name(settings, share)
+        measured = self._run(settings, rate, self.spec.seconds, name)
+        return Compared(name, rate, latency.mean, latency.quantile(0.99), measured)
+
+    def rates(self, search: Search, plan: Plan, cluster: Cluster) -> Rates:
+        """Whether the plan holds; and what others reach."""
+        told = Rates(plan_rate=plan.rate)
+        held = self._run(plan.settings, round(plan.rate), self.spec.hold_s, "plan")
+        told.plan_measured = held
+        told.plan_held = held.of(self.slo) <= self.slo.seconds
+        if not self.spec.search:
+            return told
+        best = plan.rate if told.plan_held else 0.0
+        rules = rules_of_thumb(cluster)
+        guessed = {name: search.highest(settings, cluster) for name, settings in rules.items()}
+        for name in sorted(rules, key=lambda name: -guessed[name]):
+            start = max(guessed[name], told.rule_rate * _STEP)
+            found = self.climb(rules[name], start, told.rule_rate, name)
+            if found > told.rule_rate:
+                told.rule_rate, told.rule = found, name
+        for settings in every(cluster):
+            best = max(best, told.rule_rate)
+            found = self.climb(settings, best * _STEP, best, f"search {settings}")
+            if found > best:
+                best, told.found = found, str(settings)
+        told.found_rate = max(best, told.rule_rate)
+        return told
+
+    def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
+        """The highest rate that is on time, in steps of 5 %; 0 if it is not above ``least``."""
+        if start <= 0.0:
+            return 0.0
+        rate, met = start, 0.0
+        for _ in range(_CLIMBS):
+            if rate <= least:
+                return met
+            if self._meets(settings, rate, name):
+                met = rate
+                rate *= _STEP
+            elif met:
+                return met
+            else:
+                rate /= _STEP
+        return met
+
+    def _meets(self, settings: Settings, rate: float, name: str) -> bool:
+        measured = self._run(settings, round(rate), self.spec.seconds, f"{name}, {rate:,.0f}/s")
+        return measured.of(self.slo) <= self.slo.seconds
+
+    def _run(self, settings: Settings, rate: int, seconds: float, name: str) -> Measured:
+        spec = self.spec
+        return run(
+            self.place, spec.workload, settings, rate, seconds, spec.warm_up_s, name, self.watch,
+            patience=max(10.0, 3.0 * self.slo.seconds),
+        )  # fmt: skip
+
+
+def every(cluster: Cluster) -> Sequence[Settings]:
+    """All settings that are searched."""
+    tasks = range(1, 2 * cluster.slots + 1)
+    return [Settings(lanes, reducers) for lanes, reducers in product(tasks, tasks)]
+
+
+def point_name(settings: Settings, share: float) -> str:
+    """In the names of figures.
+
+    >>> point_name(Settings(2, 1, 0.5), 0.3)
+    'l2-r1-t500-30'
+    """
+    trigger = round(1000 * settings.trigger)
+    return f"l{settings.lanes}-r{settings.reducers}-t{trigger}-{round(100 * share)}"

@@ -1,0 +1,149 @@
+"""One run at given settings and rate: what was its latency?"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from taut.bench.place import Place
+from taut.bench.plan.jobs import WINDOW_S, Ends, app
+from taut.bench.record import BenchError
+from taut.bench.rounds import quantile
+from taut.planning.quantile import Spans
+from taut.planning.settings import Settings
+from taut.slo import Slo
+from taut.spark.planning.app import made
+from taut.spark.reduce.outcome import BatchStats, ReduceSink
+
+_LEAD_S = 1.0
+_LOOK_S = 0.1
+_STARTS_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run stands, for whoever watches."""
+
+    variant: str
+    round: int
+    phase: str
+    left_s: float = 0.0
+    rows: int = 0
+
+
+Watcher = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Latency in seconds; of what never came out, as long as it was waited for."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    results: int
+
+    def of(self, slo: Slo) -> float:
+        """What an objective bounds; only what is measured here."""
+        known = {None: self.mean, 0.5: self.p50, 0.9: self.p90, 0.99: self.p99}
+        if slo.quantile not in known:
+            raise BenchError(f"{slo}: mean, p50, p90 or p99 is needed")
+        return known[slo.quantile]
+
+
+def run(
+    place: Place,
+    workload: str,
+    settings: Settings,
+    rate: int,
+    seconds: float,
+    warm_up: float,
+    name: str,
+    watch: Watcher,
+    patience: float,
+) -> Measured:
+    """Let rows arrive for the warm-up and the measured time, and wait for what is not out yet."""
+    start = time.time() + _LEAD_S
+    ends = Ends("end" if workload == "windowed-words" else None)
+    frame, sink = made(app(workload, rate, start, ends), place.spark, settings)
+    assert isinstance(sink, ReduceSink)
+    folder = Path(tempfile.mkdtemp(dir=place.folder))
+    writer = frame.writeStream.foreachBatch(sink)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(**settings.trigger_options()).start()
+    begin = end = start + _STARTS_WITHIN_S + warm_up
+    started = False
+    try:
+        while (now := time.time()) < end + patience:
+            if not query.isActive:
+                raise BenchError(f"{name}: the query ended: {query.exception()}")
+            batches = sink.stats().batches
+            rows = sum(batch.rows for batch in batches)
+            if rows and not started:
+                started, begin = True, now + warm_up
+                end = begin + seconds
+            # the time from the last arrival on is only for what is not out yet
+            if started and now > end and _all_out(batches, ends, start, rate, end):
+                break
+            phase = "warming up" if now < begin else "measuring" if now < end else "waiting"
+            watch(Progress(name, 0, phase, max(0.0, end - now), rows))
+            time.sleep(_LOOK_S)
+        batches = sink.stats().batches
+        written = dict(ends.written)
+    finally:
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    if workload == "windowed-words":
+        return of_windows(written, begin, end, end + patience)
+    return of_rows(batches, start, rate, begin, end, end + patience)
+
+
+def _all_out(batches: list[BatchStats], ends: Ends, start: float, rate: int, end: float) -> bool:
+    if ends.window_column is not None:
+        return max(ends.written, default=0.0) >= end
+    return start + sum(batch.rows for batch in batches) / rate >= end
+
+
+def of_rows(
+    batches: list[BatchStats], start: float, rate: int, begin: float, end: float, last: float
+) -> Measured:
+    """Row n arrived at ``start + n / rate``, and is out with its batch; each counts.
+
+    >>> from types import SimpleNamespace as Batch
+    >>> two = [Batch(rows=10, written=2.0), Batch(rows=10, written=3.0)]
+    >>> told = of_rows(two, 0.0, 10, 0.0, 2.0, 9.0)
+    >>> told.mean, told.results
+    (1.5, 20)
+    """
+    spans = []
+    first = 0
+    for batch in batches:
+        low, high = start + first / rate, start + (first + batch.rows) / rate
+        first += batch.rows
+        if min(high, end) > max(low, begin):
+            low, high = max(low, begin), min(high, end)
+            spans.append((batch.written - high, high - low))
+    out = start + first / rate
+    if out < end:
+        spans.append((last - end, end - max(out, begin)))
+    lows, widths = (np.array(column) for column in zip(*spans, strict=True))
+    shape = Spans(lows, widths, widths)
+    p50, p90, p99 = (shape.quantile(share) for share in (0.5, 0.9, 0.99))
+    return Measured(shape.moments().mean, p50, p90, p99, round(rate * float(widths.sum())))
+
+
+def of_windows(written: dict[float, float], begin: float, end: float, last: float) -> Measured:
+    """Of windows that end in the measured time."""
+    due = np.arange(np.ceil(begin / WINDOW_S), np.floor(end / WINDOW_S) + 1) * WINDOW_S
+    late = sorted(written.get(float(at), last) - float(at) for at in due)
+    if not late:
+        raise BenchError(f"no window ended in {end - begin:g} s: measure for longer")
+    p50, p90, p99 = (quantile(late, share) for share in (0.5, 0.9, 0.99))
+    return Measured(float(np.mean(late)), p50, p90, p99, len(late))

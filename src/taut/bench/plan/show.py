@@ -1,0 +1,99 @@
+"""What a person sees of ``bench plan``: a line while it runs, tables, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.bench.lines import live as shown
+from taut.bench.plan.figures import MEAN_WITHIN, P99_WITHIN, Compared, Rates
+from taut.bench.plan.run import Progress, Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def live(console: Console) -> AbstractContextManager[Watcher]:
+    """One line that keeps itself current on a terminal, plain lines elsewhere."""
+    return shown(console, _words)
+
+
+def _words(now: Progress) -> list[str]:
+    told = [f"{now.rows:,} rows"] if now.rows else []
+    return [*told, f"{now.left_s:.0f} s left"] if now.left_s > 0 else told
+
+
+def table(workload: str, compared: Sequence[Compared]) -> Table:
+    """Each point: rate, latency predicted and measured."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(
+        title=f"{workload}: predicted and measured; l lanes, r reducers, t trigger in ms, then per "
+        "cent of what that sustains",
+        title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+    )  # fmt: skip
+    made.add_column("settings", no_wrap=True)
+    for head in ("rows/s", "mean s", "predicted", "off", "p99 s", "predicted", "off"):
+        made.add_column(head, justify="right", no_wrap=True)
+    for point in compared:
+        made.add_row(
+            point.name,
+            f"{point.rate:,}",
+            f"{point.measured.mean:.3f}",
+            f"{point.mean:.3f}",
+            _off(point.mean_off, MEAN_WITHIN),
+            f"{point.measured.p99:.3f}",
+            f"{point.p99:.3f}",
+            _off(point.p99_off, P99_WITHIN),
+        )
+    return made
+
+
+def rates_told(rates: Rates) -> list[str]:
+    """The plan against the others."""
+    told = []
+    if rates.plan_rate is not None and rates.plan_measured is not None:
+        held = "held" if rates.plan_held else "did not hold"
+        told.append(
+            f"plan: {rates.plan_rate:,.0f} rows/s, {held}, p99 {rates.plan_measured.p99:.3f} s"
+        )
+    if rates.rule_rate:
+        told.append(f"best rule of thumb: {rates.rule_rate:,.0f} rows/s ({rates.rule})")
+    if rates.found_rate:
+        where = f" ({rates.found})" if rates.found else ", the plan's or a rule's"
+        told.append(f"best found by trying: {rates.found_rate:,.0f} rows/s{where}")
+    return told
+
+
+def picture(path: Path, workload: str, compared: Sequence[Compared]) -> None:
+    """Predicted against measured, with the bounds that are aimed at."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
+    values = (
+        ("mean", MEAN_WITHIN, [(p.measured.mean, p.mean) for p in compared]),
+        ("p99", P99_WITHIN, [(p.measured.p99, p.p99) for p in compared]),
+    )
+    for axis, (name, within, pairs) in zip(axes, values, strict=True):
+        most = 1.1 * max(max(pair) for pair in pairs)
+        axis.fill_between([0, most], [0, most * (1 - within)], [0, most * (1 + within)], alpha=0.15)
+        axis.plot([0, most], [0, most], linewidth=0.8)
+        axis.plot(*zip(*pairs, strict=True), "o", markersize=4)
+        axis.set(
+            title=f"{workload}: {name}, band {within:.0%}", xlabel="measured, s",
+            ylabel="predicted, s", xlim=(0, most), ylim=(0, most),
+        )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _off(share: float, within: float) -> str:
+    return f"{100 * share:+.0f} %{'' if abs(share) <= within else ' !'}"

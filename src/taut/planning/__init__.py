@@ -1,0 +1,8 @@
+"""From a latency objective to a configuration: the model and the search. No Spark, no clock.
+
+:mod:`~taut.planning.profile` has what was measured, :mod:`~taut.planning.phases` what a batch
+costs, :mod:`~taut.planning.latency` what follows for rows and windows,
+:mod:`~taut.planning.search` looks
+for settings, :mod:`~taut.planning.plan` says what was found. What touches Spark is in
+:mod:`taut.spark.planning`; :func:`taut.plan` does it all.
+"""

@@ -1,0 +1,196 @@
+"""Latency of rows and of windows at given settings: batches follow each other, as on Spark.
+
+A batch takes the rows that arrived since the last one started, so a slow batch makes the next one
+larger. Batches with measured factors are let follow each other, in many chains at once, until that
+settles: the same draws for every setting and rate, so that a plan depends on what was given alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taut.planning.phases import Costs, Line
+from taut.planning.profile import PHASES
+from taut.planning.quantile import Floats, Spans, cantelli, normal
+from taut.planning.queueing import Moments
+from taut.planning.settings import Cluster, Settings
+from taut.slo import Slo
+
+_CHAINS = 128
+_STEPS = 48
+_SETTLE = 16
+_SHAPE_FROM = 30
+"""Batches from which their times are taken for the shape of the distribution."""
+SHAPES = ("measured", "normal", "cantelli")
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The latency that is expected, in seconds.
+
+    Attributes
+    ----------
+    utilisation
+        Of its time, what the query would spend on rows alone; batches grow without end at 1.
+    cycle, rows
+        From one batch to the next, and the rows of one; means.
+    phases
+        Where the time of a row goes, on average: the wait for its batch, then phase by phase.
+    shape
+        What quantiles were taken from: the measured shape, normal, or Cantelli's bound.
+    """
+
+    moments: Moments
+    shape: str
+    utilisation: float
+    cycle: float
+    rows: float
+    phases: dict[str, float]
+    spans: Spans | None = field(default=None, repr=False)
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self.moments.mean
+
+    def quantile(self, share: float) -> float:
+        """The latency that this share of results does not exceed."""
+        if self.spans is not None and (self.shape == "measured" or share >= 1.0):
+            return self.spans.quantile(share)
+        if not math.isfinite(self.mean):
+            return math.inf
+        if self.moments.variance == 0.0:
+            return self.mean
+        return (cantelli if self.shape == "cantelli" else normal)(self.moments, share)
+
+    def of(self, slo: Slo) -> float:
+        """What the objective bounds: a quantile or the mean."""
+        return self.mean if slo.quantile is None else self.quantile(slo.quantile)
+
+
+def predict(
+    costs: Costs,
+    settings: Settings,
+    cluster: Cluster,
+    rate: float,
+    *,
+    windowed: bool = False,
+    shape: str | None = None,
+    scale: float = 1.0,
+) -> Latency:
+    """What to expect at so many rows a second.
+
+    Parameters
+    ----------
+    windowed
+        Of the results of windows rather than of rows: a window's rows come out one batch after the
+        one that first sees a row beyond its end, and all its results come at once.
+    shape
+        Of the distribution; by default as measured if there are enough batches, and by Cantelli's
+        bound otherwise.
+    scale
+        Times what batches are expected to cost.
+    """
+    shape = shape or ("measured" if len(costs.factors) >= _SHAPE_FROM else "cantelli")
+    if shape not in SHAPES:
+        raise ValueError(f"shape={shape!r}: one of {', '.join(SHAPES)}")
+    lines = {
+        phase: Line(scale * line.fixed, scale * line.each, scale * line.out)
+        for phase, line in costs.lines(settings, cluster).items()
+    }
+    ratio = 0.0 if windowed else costs.ratio
+    whole = _with(sum(lines.values(), Line()), ratio)
+    after = _with(lines["after"], ratio)
+    growth = rate * whole.each * float(costs.factors.mean())
+    sustained = growth < 1.0
+    if settings.cap is not None:
+        busy = whole.at(settings.cap) * float(costs.factors.mean())
+        sustained = sustained and settings.cap >= rate * max(settings.trigger, busy)
+    if not sustained:
+        never = Moments(math.inf, math.inf)
+        return Latency(never, shape, growth, math.inf, math.inf, {})
+    closing = sum((line.out for line in lines.values()), 0.0) * costs.most_out if windowed else 0.0
+    batches = _follow(whole, rate, settings.trigger, costs.factors, growth)
+    spans = _of_windows(batches, after, closing) if windowed else _of_rows(batches, after)
+    cycle = float(batches.cycle.mean())
+    rows = rate * cycle
+    wait = float((batches.before**2).mean() / (2.0 * batches.before.mean()))
+    mean = float(costs.factors.mean())
+    phases = {"wait": wait}
+    if windowed:
+        phases["batch of its last rows"] = cycle
+    for phase in PHASES[:-1]:
+        seconds = _with(lines[phase], ratio).at(rows) * mean
+        phases[phase] = seconds + (lines[phase].out * costs.most_out * mean if windowed else 0.0)
+    return Latency(spans.moments(), shape, growth, cycle, rows, phases, spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    """Batches of all chains, one row for each step: how long rows gathered before, and so on."""
+
+    whole: Line
+    before: Floats
+    rows: Floats
+    factor: Floats
+    cycle: Floats
+
+
+def _follow(whole: Line, rate: float, trigger: float, factors: Floats, growth: float) -> _Batches:
+    draws = _draws(factors)
+    settled = max(trigger, whole.fixed * float(factors.mean()) / (1.0 - growth))
+    before = np.full(_CHAINS, settled)
+    late = np.zeros(_CHAINS)
+    kept: list[tuple[Floats, Floats, Floats, Floats]] = []
+    # the more a batch depends on the last, the longer it takes until the start is forgotten
+    settle = min(400, _SETTLE + math.ceil(3.0 / (1.0 - growth)))
+    for step in range(settle + _STEPS):
+        factor = draws[step % len(draws)]
+        rows = rate * before
+        took = (whole.fixed + whole.each * rows) * factor
+        if trigger:
+            # the next starts at the next multiple of the interval, or at once if that has passed
+            left = trigger - late
+            cycle = np.maximum(took, left)
+            late = np.where(took <= left, 0.0, np.mod(late + took, trigger))
+        else:
+            cycle = took
+        if step >= settle:
+            kept.append((before, rows, factor, cycle))
+        before = cycle
+    gathered, rows, factor, cycle = (np.array(column) for column in zip(*kept, strict=True))
+    return _Batches(whole, gathered, rows, factor, cycle)
+
+
+def _of_rows(batches: _Batches, after: Line) -> Spans:
+    """Rows wait for up to the cycle before their batch, and are out once it is written."""
+    whole = batches.whole
+    fixed, each = whole.fixed - after.fixed, whole.each - after.each
+    written = (fixed + each * batches.rows) * batches.factor
+    return Spans(written.ravel(), batches.before.ravel(), batches.before.ravel())
+
+
+def _of_windows(batches: _Batches, after: Line, closing: float) -> Spans:
+    """A window ends at any moment of a cycle, is seen by the batch after it, out with the next."""
+    whole = batches.whole
+    fixed, each = whole.fixed - after.fixed, whole.each - after.each
+    out = (fixed + closing + each * batches.rows[1:]) * batches.factor[1:]
+    low = batches.cycle[:-1] + out
+    width = batches.before[:-1]
+    return Spans(low.ravel(), width.ravel(), width.ravel())
+
+
+def _draws(factors: Floats) -> Floats:
+    """Every factor as often as any other, in an order that is the same each time."""
+    random = np.random.default_rng(20_261)
+    many = 64 * _CHAINS
+    spread = np.quantile(factors, (np.arange(many) + 0.5) / many)
+    return random.permutation(spread).reshape(64, _CHAINS)
+
+
+def _with(line: Line, ratio: float) -> Line:
+    """With what rows out cost put on the rows in."""
+    return Line(line.fixed, line.each + ratio * line.out)

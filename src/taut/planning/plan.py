@@ -1,0 +1,325 @@
+"""The plan: settings, what to expect of them and why; or a plain no, with what can be had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from taut.duration import duration
+from taut.errors import PlanError
+from taut.planning.latency import Latency, predict
+from taut.planning.phases import Costs, Line, fit
+from taut.planning.profile import Profile
+from taut.planning.search import Choice, Search
+from taut.planning.settings import Cluster, Settings
+from taut.slo import Slo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from taut.spark.planning.app import App
+    from taut.spark.planning.running import Planned
+
+FORMAT = 1
+_MEASURES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
+_SURE = 2.0
+"""Errors of the fit, up and down, that the interval of a prediction spans."""
+_LEAST_ERROR = 0.05
+"""What a fit is off by at least, from one hour to the next."""
+_ROOM = 1.5
+"""Times the largest batch expected, that a batch may take at most."""
+
+
+class Infeasible(PlanError):
+    """No settings meet the objective at the rate.
+
+    Attributes
+    ----------
+    nearest_slo
+        The shortest objective of that kind that can be met at the rate; None if none can.
+    nearest_rate
+        The highest rate under the objective asked for; 0 if there is none.
+    """
+
+    def __init__(self, reason: str, nearest_slo: Slo | None, nearest_rate: float) -> None:
+        super().__init__(reason)
+        self.nearest_slo = nearest_slo
+        self.nearest_rate = nearest_rate
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """A latency that is expected, and between what it should be (seconds)."""
+
+    seconds: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        low, high = duration(_round(self.low)), duration(_round(self.high))
+        return f"{duration(_round(self.seconds))} ({low} to {high})"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A configuration and what to expect of it.
+
+    Attributes
+    ----------
+    rate, most
+        Rows a second that it is for, and at which it would just meet the objective.
+    expected
+        Latency at ``rate``: mean, p50, p90, p99, and what the objective bounds.
+    phases
+        Where the time of a result goes, on average, in seconds.
+    limit
+        What keeps the rate from being higher.
+    shape
+        How quantiles were had: as measured, normal, or by Cantelli's bound.
+    warnings
+        Why not to trust it, where there is a reason.
+    """
+
+    app: str
+    slo: str
+    cluster: Cluster
+    settings: Settings
+    rate: float
+    most: float
+    expected: dict[str, Expected]
+    phases: dict[str, float]
+    limit: str
+    shape: str
+    profile: Profile
+    warnings: list[str] = []
+    format: int = FORMAT
+
+    def conf(self) -> dict[str, str]:
+        """Spark's settings, for ``spark-submit`` or a session."""
+        cluster = {
+            "spark.executor.instances": str(self.cluster.executors),
+            "spark.executor.cores": str(self.cluster.cores),
+            "spark.cores.max": str(self.cluster.slots),
+        }
+        return cluster | self.settings.conf()
+
+    def apply(self, spark: SparkSession, app: App, checkpoint: str | Path) -> Planned:
+        """Start the job with these settings, and watch whether latency is as expected."""
+        from taut.spark.planning.running import Planned
+
+        return Planned(self, spark, app, checkpoint)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON, with the profile that it was made from."""
+        path = Path(path)
+        draft = path.with_name(path.name + ".part")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        draft.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read one back."""
+        try:
+            read = msgspec.json.decode(Path(path).read_bytes(), type=cls)
+        except OSError as error:
+            raise PlanError(f"plan {path}: {error.strerror or error}") from error
+        except (msgspec.DecodeError, PlanError) as error:
+            raise PlanError(f"plan {path} cannot be read: {error}") from error
+        if read.format != FORMAT:
+            raise PlanError(
+                f"plan {path} has format {read.format}, this Taut reads {FORMAT}: make a new one"
+            )
+        return read
+
+    def explain(self) -> str:
+        """For a person: what to set, what to expect, where the time goes, what limits it."""
+        total = sum(self.phases.values())
+        lines = [
+            f"{self.app}: {self.slo} at {self.rate:,.0f} rows a second",
+            f"  on {self.cluster}: {self.settings}",
+            *(f"  {name:<5} {each}" for name, each in self.expected.items()),
+            f"  quantiles: {_SHAPES[self.shape]}",
+            "  where the time goes:",
+            *(
+                f"    {name:<24} {duration(_round(seconds)):>9}  {seconds / total:4.0%}"
+                for name, seconds in self.phases.items()
+            ),
+            f"  the objective holds up to {self.most:,.0f} rows a second; {self.limit}",
+            *(f"  beware: {warning}" for warning in self.warnings),
+        ]
+        return "\n".join(lines)
+
+
+_SHAPES = {
+    "measured": "from the times that batches took, as measured",
+    "normal": "as if latencies were normal; too low for a heavy tail",
+    "cantelli": "Cantelli's bound, for there are too few batches to know the shape",
+}
+
+
+def make(
+    profile: Profile,
+    slo: Slo,
+    rate: float | None,
+    clusters: Sequence[Cluster],
+    *,
+    margin: float = 1.0,
+    spark: str | None = None,
+) -> Plan:
+    """Search, and say what was found; :class:`Infeasible` if nothing was."""
+    profile.check(spark=spark)
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise PlanError(f"rate={rate!r}: rows a second, above zero")
+    if not clusters:
+        raise PlanError("cluster: none was given")
+    costs = fit(profile)
+    search = Search(costs, slo, profile.window > 0.0, margin)
+    if rate is None:
+        best = [found for cluster in clusters if (found := search.best(cluster))]
+        chosen = max(best, key=lambda found: found.rate, default=None)
+    else:
+        chosen = search.smallest(clusters, rate)
+    if chosen is None:
+        raise infeasible(search, clusters, rate)
+    at = chosen.rate if rate is None else rate
+    settings = capped(search, chosen.settings, chosen.cluster, chosen.rate)
+    return describe(
+        profile, search, Choice(chosen.cluster, settings, chosen.rate, chosen.latency), at
+    )
+
+
+def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> Plan:
+    """The plan for these settings at this rate."""
+    latency = _at(search, choice, rate, 1.0)
+    return Plan(
+        app=profile.app,
+        slo=str(search.slo),
+        cluster=choice.cluster,
+        settings=choice.settings,
+        rate=rate,
+        most=choice.rate,
+        expected=expected(search, choice, rate),
+        phases=latency.phases,
+        limit=_limit(search.costs, choice, search.windowed),
+        shape=latency.shape,
+        profile=profile,
+        warnings=_warnings(profile, search.costs, choice, latency),
+    )
+
+
+def expected(search: Search, choice: Choice, rate: float) -> dict[str, Expected]:
+    """Latency at a rate, with its interval: batches may cost more or less than the fit says."""
+    error = _SURE * max(_LEAST_ERROR, search.costs.error)
+    middle, low, high = (_at(search, choice, rate, scale) for scale in (1.0, 1 - error, 1 + error))
+    told = {}
+    for name, share in (_MEASURES | {search.slo.measure: search.slo.quantile}).items():
+        each = [one.mean if share is None else one.quantile(share) for one in (middle, low, high)]
+        told[name] = Expected(*each)
+    return told
+
+
+def capped(search: Search, settings: Settings, cluster: Cluster, rate: float) -> Settings:
+    """With a cap on the rows of a batch: well above what is expected, so that it only acts in need.
+
+    After a standstill all that has arrived would be one batch, and memory may not hold that.
+    """
+    latency = search.latency(settings, cluster, rate)
+    rows = latency.spans.rows.max() * rate if latency.spans is not None else latency.rows
+    return settings.but(cap=max(1, math.ceil(_ROOM * float(rows))))
+
+
+def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) -> Infeasible:
+    """Why not, and what can be had instead."""
+    slo, least = search.slo, math.inf
+    highest = 0.0
+    asked = rate or 0.0
+    for cluster in clusters:
+        found = search.best(cluster)
+        highest = max(highest, found.rate if found else 0.0)
+        for settings in search.candidates(cluster):
+            if settings.trigger == 0.0:
+                least = min(least, search.latency(settings, cluster, asked).of(slo))
+    nearest: Slo | None = None
+    if least < math.inf:
+        # a little more than the least, for rates are searched in steps
+        nearest = Slo(f"{slo.measure} <= {math.ceil(1005 * least)} ms")
+    if highest == 0.0:
+        alone = _empty(search, clusters)
+        reason = (
+            f"{slo} cannot be met at any rate: a batch without rows takes {duration(_round(alone))}"
+            f", and a result waits for one and is in the next"
+        )
+    else:
+        reason = (
+            f"{slo} cannot be met at {asked:,.0f} rows a second on {clusters[-1]}: "
+            f"up to {highest:,.0f} can"
+        )
+    if nearest is not None:
+        reason += f"; at {asked:,.0f} rows a second {nearest} is the best that can be had"
+    elif asked:
+        reason += f"; at {asked:,.0f} rows a second batches would grow without end"
+    return Infeasible(reason, nearest, highest)
+
+
+def _empty(search: Search, clusters: Sequence[Cluster]) -> float:
+    costs = search.costs
+    return min(
+        sum(costs.lines(settings, cluster).values(), Line()).fixed * float(costs.factors.mean())
+        for cluster in clusters
+        for settings in search.candidates(cluster)
+    )
+
+
+def _at(search: Search, choice: Choice, rate: float, scale: float) -> Latency:
+    return predict(
+        search.costs,
+        choice.settings,
+        choice.cluster,
+        rate,
+        windowed=search.windowed,
+        scale=scale,
+    )
+
+
+def _limit(costs: Costs, choice: Choice, windowed: bool) -> str:
+    lines = costs.lines(choice.settings, choice.cluster)
+    fixed = sum(line.fixed for line in lines.values())
+    ratio = 0.0 if windowed else costs.ratio
+    each = {phase: line.each + ratio * line.out for phase, line in lines.items()}
+    most = max(each, key=lambda phase: each[phase])
+    rows = choice.rate * sum(each.values())
+    share = each[most] / sum(each.values())
+    told = f"{most} is {share:.0%} of what a row costs"
+    if rows < 0.5:
+        return (
+            f"what limits it is the fixed cost of a batch, {duration(_round(fixed))}: rows keep it "
+            f"busy for {rows:.0%} of the time; {told}"
+        )
+    return (
+        f"what limits it are the rows, which keep it busy for {rows:.0%} of the time: {told}; a "
+        f"batch without rows takes {duration(_round(fixed))}"
+    )
+
+
+def _warnings(profile: Profile, costs: Costs, choice: Choice, latency: Latency) -> list[str]:
+    told = []
+    if choice.cluster != profile.cluster:
+        told.append(f"profiled on {profile.cluster}, planned for {choice.cluster}: extrapolated")
+    if latency.rows > 2.0 * costs.largest:
+        told.append(
+            f"batches of {latency.rows:,.0f} rows are expected, the profile has up to "
+            f"{costs.largest:,}"
+        )
+    if costs.error > 0.15:
+        told.append(f"the fit is off by {costs.error:.0%} from one kind of batch to the next")
+    return told
+
+
+def _round(seconds: float) -> float:
+    """To three digits, for a person."""
+    if not math.isfinite(seconds) or seconds <= 0.0:
+        return 0.0
+    digits = 2 - math.floor(math.log10(seconds))
+    return round(seconds, digits)

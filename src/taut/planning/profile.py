@@ -1,0 +1,155 @@
+"""What was measured of a job: batches, phase by phase, at a few settings. Kept in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from taut.errors import ProfileError
+from taut.planning.settings import Cluster
+
+FORMAT = 1
+PHASES = ("plan", "log", "map", "reduce", "write", "after")
+"""Of a micro-batch, in turn: finding offsets and planning; writing the offset log; the tasks that
+read and map; those that reduce; the rest until its rows are written; and what follows until the
+next one can start, such as the commit log."""
+STALE_S = 30 * 86_400.0
+LEAST_BATCHES = 4
+"""At a setting, after those that warm up: with fewer a slow one cannot be told from the rule."""
+
+
+class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One batch: at which settings, how many rows in and out, the seconds of each phase."""
+
+    lanes: int
+    reducers: int
+    rows: int
+    out: int
+    state_rows: int
+    seconds: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """From its start until the next batch can start."""
+        return sum(self.seconds.values())
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The batches of one job on one cluster.
+
+    Attributes
+    ----------
+    app
+        What the job is called.
+    window
+        Seconds of its windows, 0 without any: their results come a batch after their rows.
+    taken
+        When, in epoch seconds.
+    """
+
+    app: str
+    spark: str
+    executors: int
+    cores: int
+    samples: list[Sample]
+    window: float = 0.0
+    taken: float = 0.0
+    format: int = FORMAT
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it was measured."""
+        return Cluster(self.executors, self.cores)
+
+    def merged(self, later: Profile | Iterable[Sample]) -> Profile:
+        """With what was measured later, of the same job on the same cluster."""
+        if not isinstance(later, Profile):
+            return msgspec.structs.replace(self, samples=[*self.samples, *later])
+        for what in ("app", "spark", "executors", "cores", "window"):
+            mine, theirs = getattr(self, what), getattr(later, what)
+            if mine != theirs:
+                raise ProfileError(f"profiles of {what} {mine!r} and {theirs!r} cannot be merged")
+        taken = max(self.taken, later.taken)
+        return msgspec.structs.replace(self, samples=[*self.samples, *later.samples], taken=taken)
+
+    def save(self, path: str | Path) -> None:
+        """Write it, all of it or nothing."""
+        path = Path(path)
+        draft = path.with_name(path.name + ".part")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        draft.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Profile:
+        """Read one; what is damaged, or was written by another Taut, is refused."""
+        try:
+            read = msgspec.json.decode(Path(path).read_bytes(), type=cls)
+        except OSError as error:
+            raise ProfileError(f"profile {path}: {error.strerror or error}") from error
+        except msgspec.DecodeError as error:
+            raise ProfileError(
+                f"profile {path} cannot be read: {error}; it may be cut short, take a new one"
+            ) from error
+        if read.format != FORMAT:
+            raise ProfileError(
+                f"profile {path} has format {read.format}, this Taut reads {FORMAT}: take a new one"
+            )
+        return read
+
+    def check(self, *, spark: str | None = None, now: float | None = None) -> None:
+        """Refuse a profile that a plan cannot be made from."""
+        if not self.samples:
+            raise ProfileError(
+                f"profile of {self.app!r} has no batch: did the source give any row?"
+            )
+        for sample in self.samples:
+            missing = [phase for phase in PHASES if phase not in sample.seconds]
+            if missing or min(sample.seconds.values()) < 0.0 or sample.rows < 0:
+                raise ProfileError(f"profile of {self.app!r}: {sample} cannot have been measured")
+        if max(sample.rows for sample in self.samples) == 0:
+            raise ProfileError(
+                f"profile of {self.app!r}: no batch has a row, so what a row costs is unknown; "
+                "profile it while its source has rows"
+            )
+        few = min(len(group) for group in groups(self.samples))
+        if len(self.samples) < LEAST_BATCHES:
+            raise ProfileError(
+                f"profile of {self.app!r} has {few} batches: at least {LEAST_BATCHES} are needed"
+            )
+        if spark is not None and self.spark != spark:
+            raise ProfileError(
+                f"profile of {self.app!r} was taken on Spark {self.spark}, this is {spark}: "
+                "take a new one"
+            )
+        now = time.time() if now is None else now
+        if now - self.taken > STALE_S:
+            raise ProfileError(
+                f"profile of {self.app!r} is {(now - self.taken) / 86_400.0:.0f} days old: take a "
+                "new one, or set its taken= if nothing has changed"
+            )
+
+
+def groups(samples: Iterable[Sample]) -> list[list[Sample]]:
+    """Batches that are alike: same settings, about as many rows in and out."""
+    found: dict[tuple[int, ...], list[Sample]] = {}
+    for sample in samples:
+        size = sample.rows.bit_length(), sample.out.bit_length()
+        found.setdefault((sample.lanes, sample.reducers, *size), []).append(sample)
+    return list(found.values())
+
+
+def typical(group: Sequence[Sample]) -> Sample:
+    """The median of batches that are alike, phase by phase."""
+    seconds = {
+        phase: median(sample.seconds[phase] for sample in group) for phase in group[0].seconds
+    }
+    return msgspec.structs.replace(
+        group[0],
+        rows=round(median(sample.rows for sample in group)),
+        out=round(median(sample.out for sample in group)),
+        seconds=seconds,
+    )

@@ -1,0 +1,111 @@
+"""Settings: the knobs that a plan turns; and clusters to turn them on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from taut.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """So many executors with so many cores each, ``speed`` times as fast as the profiled ones."""
+
+    executors: int = 1
+    cores: int = 1
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        for what in ("executors", "cores"):
+            whole(what, getattr(self, what))
+        if not 0.0 < self.speed < math.inf:
+            raise PlanError(f"speed={self.speed!r}: must be above zero")
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once."""
+        return self.executors * self.cores
+
+    def __str__(self) -> str:
+        return f"{_many(self.executors, 'executor')} with {_many(self.cores, 'core')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a query runs.
+
+    Attributes
+    ----------
+    lanes
+        Tasks that read and map.
+    reducers
+        Tasks that reduce: Spark's shuffle partitions.
+    trigger
+        Seconds from one batch to the next; 0 starts one as soon as the last has ended.
+    cap
+        The most rows that a batch takes; None takes all that have arrived.
+    """
+
+    lanes: int = 1
+    reducers: int = 1
+    trigger: float = 0.0
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("lanes", "reducers"):
+            whole(what, getattr(self, what))
+        if self.cap is not None:
+            whole("cap", self.cap)
+        if not 0.0 <= self.trigger < math.inf:
+            raise PlanError(f"trigger={self.trigger!r}: seconds, 0 or more")
+
+    def conf(self) -> dict[str, str]:
+        """What Spark is to be told."""
+        return {"spark.sql.shuffle.partitions": str(self.reducers)}
+
+    def trigger_options(self) -> dict[str, str]:
+        """For ``DataStreamWriter.trigger``.
+
+        >>> Settings(trigger=0.25).trigger_options()
+        {'processingTime': '250 milliseconds'}
+        """
+        return {"processingTime": f"{round(1000 * self.trigger)} milliseconds"}
+
+    def but(self, **changes: Any) -> Settings:
+        """The same with changes."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        trigger = f"every {self.trigger:g} s" if self.trigger else "one after another"
+        cap = f", at most {self.cap:,} rows each" if self.cap else ""
+        lanes, reducers = _many(self.lanes, "lane"), _many(self.reducers, "reducer")
+        return f"{lanes}, {reducers}, batches {trigger}{cap}"
+
+
+def rules_of_thumb(cluster: Cluster) -> dict[str, Settings]:
+    """What people set without a model: tasks as cores, a round interval; or nothing at all."""
+    slots = cluster.slots
+    rules = {
+        f"trigger {trigger:g} s": Settings(slots, slots, trigger)
+        for trigger in (0.0, 0.1, 1.0, 5.0)
+    }
+    return rules | {"Spark's defaults": Settings(slots, 200, 0.0)}
+
+
+def whole(what: str, given: object) -> int:
+    """A number of things, at least one."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise PlanError(f"{what}={given!r}: a whole number, at least 1")
+    return given
+
+
+def known(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Of what was read from a file, what this kind of value has."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Plans on Spark: jobs are profiled, planned jobs are started and watched."""

@@ -1,0 +1,152 @@
+"""What the batches of a query took, phase by phase, from what Spark keeps of them anyway.
+
+The progress of a query says when a batch started and how long the driver was at it; the status
+store has its stages; the sink is timed by being called. Nothing listens, no job is added.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from taut.planning.profile import Sample
+from taut.planning.settings import Settings
+from taut.spark.reduce.outcome import BatchStats, ReduceSink
+from taut.spark.sinks import SinkFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Tasks that ran side by side; ``reduces`` if they read what others had shuffled."""
+
+    began: float
+    ended: float
+    tasks: int
+    reduces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that has been written, and the start of the one that followed."""
+
+    number: int
+    start: float
+    written: float
+    next_start: float
+    sample: Sample
+
+
+class Meter:
+    """A sink that times the one it calls."""
+
+    def __init__(self, spark: SparkSession, sink: SinkFunction, settings: Settings) -> None:
+        self._spark = spark
+        self._sink = sink
+        self._settings = settings
+        self.written: dict[int, tuple[float, int | None]] = {}
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch, and note when it was out and how many rows that were."""
+        out: int | None = None
+        if isinstance(self._sink, ReduceSink):
+            self._sink(df, batch_id)
+        else:
+            out = self._counted(df, batch_id)
+        self.written[batch_id] = time.time(), out
+
+    def batches(self, progress: Sequence[Any]) -> list[Batch]:
+        """Those that have been written and followed by another, from ``query.recentProgress``."""
+        told: dict[int, BatchStats] = {}
+        if isinstance(self._sink, ReduceSink):
+            told = {batch.batch: batch for batch in self._sink.stats().batches}
+        starts = {int(each["batchId"]): each for each in progress}
+        numbers = sorted(number for number in starts if number in self.written)
+        following = [(a, b) for a, b in pairwise(numbers) if b == a + 1]
+        if not following:
+            return []
+        stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
+        return [
+            self._batch(starts[a], _epoch(starts[b]["timestamp"]), stages, told.get(a))
+            for a, b in following
+        ]
+
+    def _batch(
+        self, progress: Any, next_start: float, stages: Sequence[Stage], told: BatchStats | None
+    ) -> Batch:
+        number, start = int(progress["batchId"]), _epoch(progress["timestamp"])
+        written, out = self.written[number]
+        rows = int(progress["numInputRows"])
+        if told is not None:
+            # a source may give ranges that only become rows later: reducers have counted
+            written, rows, out = told.written, told.rows, getattr(told, "results", 0)
+        took = {name: ms / 1e3 for name, ms in progress["durationMs"].items()}
+        mine = [stage for stage in stages if start <= stage.began and stage.ended <= written]
+        spent = {
+            "plan": sum(took.get(name, 0.0) for name in _PLANNING),
+            "log": took.get("walCommit", 0.0),
+            "map": sum(stage.ended - stage.began for stage in mine if not stage.reduces),
+            "reduce": sum(stage.ended - stage.began for stage in mine if stage.reduces),
+        }
+        spent["write"] = max(0.0, written - start - sum(spent.values()))
+        spent["after"] = max(0.0, next_start - written)
+        sample = Sample(
+            lanes=max((s.tasks for s in mine if not s.reduces), default=self._settings.lanes),
+            reducers=max((s.tasks for s in mine if s.reduces), default=self._settings.reducers),
+            rows=rows,
+            out=out or 0,
+            state_rows=sum(int(one["numRowsTotal"]) for one in progress["stateOperators"]),
+            seconds=spent,
+        )
+        return Batch(number, start, written, next_start, sample)
+
+    def _counted(self, df: DataFrame, batch_id: int) -> int | None:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        # counted while it is written: a second action would run the batch again
+        count = Observation()
+        self._sink(df.observe(count, F.count(F.lit(1)).alias("rows")), batch_id)
+        # a sink that runs nothing would never have the count
+        return int(count.get["rows"]) if _ran(count) else None
+
+
+def read_stages(spark: SparkSession, since: float) -> list[Stage]:
+    """Stages that Spark still remembers, from a moment on, as its own status store has them."""
+    jvm = spark._jvm
+    assert jvm is not None
+    store = spark.sparkContext._jsc.sc().statusStore()
+    nothing = jvm.java.util.Collections.emptyList()
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    quantiles = gateway.new_array(jvm.double, 0)
+    found = store.stageList(nothing, False, False, quantiles, nothing)
+    told = []
+    for index in range(found.size()):
+        stage = found.apply(index)
+        began, ended = stage.submissionTime(), stage.completionTime()
+        if began.isEmpty() or ended.isEmpty():
+            continue
+        start = began.get().getTime() / 1e3
+        if start < since:
+            # newest first
+            break
+        reduces = stage.shuffleReadRecords() > 0
+        told.append(Stage(start, ended.get().getTime() / 1e3, stage.numTasks(), reduces))
+    return told
+
+
+def _ran(count: Any) -> bool:
+    return bool(getattr(count, "_jo", None)) and not count._jo.getOrEmpty().isEmpty()
+
+
+def _epoch(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()

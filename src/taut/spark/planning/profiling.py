@@ -1,0 +1,188 @@
+"""Profiling: the real job runs at a few settings and sizes of batches, for about a minute."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import ProfileError
+from taut.planning.profile import Profile, Sample
+from taut.planning.settings import Cluster, Settings
+from taut.spark.planning.app import App, cluster_of, made, window_of
+from taut.spark.planning.meter import Meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_S = 0.05
+_CUT = 2
+"""Batches at the start of a query that are not taken: it starts workers and opens state stores."""
+_BATCHES = 5
+_FIRST_ROWS_S = 30.0
+_SHORTEST_S, _LONGEST_S = 0.4, 2.5
+"""What the rows of a large batch should take."""
+_SPREAD = 8
+"""How many times the rows of a small batch a large one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How profiling stands, for whoever watches."""
+
+    doing: str
+    done: int
+    of: int
+    batches: int
+
+
+Watcher = Callable[[Step], None]
+
+
+def take(
+    spark: SparkSession,
+    app: App,
+    name: str,
+    *,
+    rate: float | None = None,
+    warm_up: float = 15.0,
+    seconds: float = 75.0,
+    watch: Watcher = lambda step: None,
+) -> Profile:
+    """Profile an app, in at most about ``seconds``.
+
+    Parameters
+    ----------
+    rate
+        Rows a second that it is planned for: the first batches are of a quarter of a second and of
+        two. How many rows the others have follows from how long those took.
+    warm_up
+        Seconds of a first run that is not counted: a JVM is slow at first.
+    seconds
+        Stops after that, with fewer settings or batches if need be.
+    """
+    began = time.monotonic()
+    cluster = cluster_of(spark)
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    window = 0.0
+    folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
+    runs = _runs(cluster)
+    samples: list[Sample] = []
+    try:
+        warm: list[Sample] = []
+        for guess in _guesses(rate):
+            watch(Step(f"warming up, {guess:,} rows a batch", 0, 2 * len(runs), 0))
+            settings = runs[0].but(cap=guess)
+            found, window = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
+            warm += found[-3:]
+        small, large = _sizes(warm)
+        todo = [run.but(cap=size) for size in (large, small) for run in runs]
+        for done, settings in enumerate(todo):
+            left = seconds - (time.monotonic() - began)
+            if left <= 0.0 and done >= 2:
+                break
+            within = max(3.0, left / (len(todo) - done))
+
+            def tell(many: int, at: int = done, of: Settings = settings) -> None:
+                watch(Step(f"{of}", at, len(todo), many))
+
+            found, _ = _run(spark, app, settings, folder, tell, within, _BATCHES)
+            samples += found
+    finally:
+        if partitions is not None:
+            spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        shutil.rmtree(folder, ignore_errors=True)
+    return Profile(
+        app=name,
+        spark=spark.version,
+        executors=cluster.executors,
+        cores=cluster.cores,
+        samples=samples,
+        window=window,
+        taken=time.time(),
+    )
+
+
+def _runs(cluster: Cluster) -> list[Settings]:
+    """As many tasks as slots, one, and one kind of each; the first tells most."""
+    slots = cluster.slots
+    several = [(slots, slots), (1, 1), (1, slots), (slots, 1)]
+    return [Settings(lanes, reducers) for lanes, reducers in dict.fromkeys(several)]
+
+
+def _guesses(rate: float | None) -> tuple[int, int]:
+    """Rows of batches while it warms up: a quarter of a second of them, and two."""
+    return (10_000, 80_000) if rate is None else (max(1, round(rate / 4)), max(2, round(2 * rate)))
+
+
+def _sizes(warm: Sequence[Sample]) -> tuple[int, int]:
+    """Of small and of large batches, so that the rows of a large one take longer than all else.
+
+    >>> seconds = {"plan": 0.5}
+    >>> few = Sample(1, 1, 1_000, 0, 0, {"plan": 0.52})
+    >>> many = Sample(1, 1, 11_000, 0, 0, {"plan": 0.72})
+    >>> _sizes([few, few, many])
+    (4687, 37500)
+    """
+    few, many = (pick(warm, key=lambda sample: sample.rows) for pick in (min, max))
+    if many.rows < 2 * few.rows:
+        # the source gives what it gives: take that
+        return few.rows, _SPREAD * few.rows
+    each = max(1e-9, (many.total - few.total) / (many.rows - few.rows))
+    fixed = max(0.0, few.total - each * few.rows)
+    large = min(_LONGEST_S, max(_SHORTEST_S, 1.5 * fixed)) / each
+    return max(1, int(large / _SPREAD)), max(_SPREAD, round(large))
+
+
+def _silent(many: int) -> None:
+    """Says nothing."""
+
+
+def _run(
+    spark: SparkSession,
+    app: App,
+    settings: Settings,
+    folder: Path,
+    tell: Callable[[int], None],
+    within: float,
+    batches: int,
+) -> tuple[list[Sample], float]:
+    """Let it run until there are so many batches, or for so long; also its windows' length."""
+    frame, sink = made(app, spark, settings)
+    meter = Meter(spark, sink, settings)
+    checkpoint = tempfile.mkdtemp(dir=folder)
+    writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
+    query = writer.trigger(**settings.trigger_options()).start()
+    try:
+        seen = 0
+        for _ in _until(within, query):
+            seen = len(meter.written)
+            tell(seen)
+            if seen >= batches + _CUT + 1:
+                break
+        found = meter.batches(query.recentProgress)
+    finally:
+        query.stop()
+    samples = [batch.sample for batch in found[_CUT:] if batch.sample.rows]
+    return samples, window_of(frame, sink)
+
+
+def _until(within: float, query: Any) -> Iterator[None]:
+    """Until the time is over, which begins with the first batch; a query that failed says so."""
+    begun = time.monotonic()
+    limit: float | None = None
+    while limit is None or time.monotonic() < limit:
+        if not query.isActive:
+            raise ProfileError(f"the app failed: {query.exception()}")
+        if limit is None and query.lastProgress is not None:
+            limit = time.monotonic() + within
+        if limit is None and time.monotonic() > begun + _FIRST_ROWS_S:
+            raise ProfileError(
+                f"the app wrote no batch within {_FIRST_ROWS_S:g} s: does its source have rows?"
+            )
+        yield
+        time.sleep(_LOOK_S)

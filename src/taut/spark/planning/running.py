@@ -1,0 +1,143 @@
+"""A planned job that runs: what was expected is compared with what is seen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.duration import duration
+from taut.errors import PlanError
+from taut.planning.plan import Plan, make
+from taut.planning.quantile import Spans
+from taut.slo import Slo
+from taut.spark.planning.app import App, made
+from taut.spark.planning.meter import Batch, Meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("taut")
+_SETTLED = 5
+"""Batches at the start that say nothing: what waited when it began is in them."""
+_LOOK_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What was expected of a measure and what was seen (seconds)."""
+
+    measure: str
+    expected: float
+    low: float
+    high: float
+    observed: float
+    rate: float
+    batches: int
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it lies outside of what was expected."""
+        return not self.low <= self.observed <= self.high
+
+    def __str__(self) -> str:
+        said = "beyond" if self.beyond else "within"
+        seen, low, high = (
+            duration(round(value, 4)) for value in (self.observed, self.low, self.high)
+        )
+        return (
+            f"{self.measure} {seen} at {self.rate:,.0f} rows a second, {said} the {low} to {high} "
+            "expected"
+        )
+
+
+class Planned:
+    """A query that was started by a plan.
+
+    Attributes
+    ----------
+    query
+        Spark's own.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, app: App, checkpoint: str | Path) -> None:
+        self.plan = plan
+        self._said = False
+        frame, sink = made(app, spark, plan.settings)
+        self._meter = Meter(spark, sink, plan.settings)
+        writer = frame.writeStream.foreachBatch(self._write)
+        writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)
+        trigger: Any = plan.settings.trigger_options()
+        self.query: StreamingQuery = writer.trigger(**trigger).start()
+
+    def batches(self) -> list[Batch]:
+        """Those that Spark still remembers, without the first few."""
+        return self._meter.batches(self.query.recentProgress)[_SETTLED:]
+
+    def drift(self) -> Drift | None:
+        """How the latency that was seen compares; None before there are batches enough.
+
+        Rows are taken to have arrived evenly while the batch before theirs ran.
+        """
+        batches = self.batches()
+        windowed = self.plan.profile.window > 0.0
+        seen = observed(batches, windowed)
+        if seen is None:
+            return None
+        slo = Slo(self.plan.slo)
+        expected = self.plan.expected[slo.measure]
+        value = seen.moments().mean if slo.quantile is None else seen.quantile(slo.quantile)
+        rows = sum(batch.sample.rows for batch in batches[1:])
+        took = batches[-1].start - batches[0].start
+        rate = rows / took if took > 0.0 else 0.0
+        return Drift(
+            slo.measure,
+            expected.seconds,
+            expected.low,
+            expected.high,
+            value,
+            rate,
+            len(batches),
+        )
+
+    def replan(self, rate: float | None = None) -> Plan:
+        """A new plan from the old profile and what was seen since; at the rate seen, or a given."""
+        drift = self.drift()
+        if drift is None:
+            raise PlanError(f"{self.plan.app}: too few batches yet to plan from")
+        profile = self.plan.profile.merged(batch.sample for batch in self.batches())
+        return make(profile, Slo(self.plan.slo), rate or drift.rate, [self.plan.cluster])
+
+    def stop(self) -> None:
+        """End it."""
+        self.query.stop()
+
+    def _write(self, df: DataFrame, batch_id: int) -> None:
+        self._meter(df, batch_id)
+        if batch_id and batch_id % _LOOK_EVERY == 0:
+            drift = self.drift()
+            if drift is not None and drift.beyond != self._said:
+                self._said = drift.beyond
+                log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * drift.beyond)
+
+
+def observed(batches: Sequence[Batch], windowed: bool) -> Spans | None:
+    """Latencies of rows, or of windows, from when batches started and were written."""
+    spans: list[tuple[float, float, float]] = []
+    for (before, batch), after in zip(pairwise(batches), [*batches[2:], None], strict=False):
+        gathered = batch.start - before.start
+        if windowed and after is not None:
+            spans.append((after.written - batch.start, gathered, gathered))
+        elif not windowed:
+            spans.append((batch.written - batch.start, gathered, float(batch.sample.rows)))
+    spans = [span for span in spans if span[2] > 0.0]
+    if not spans:
+        return None
+    low, width, rows = (np.array(column) for column in zip(*spans, strict=True))
+    return Spans(low, width, rows)

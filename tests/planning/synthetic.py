@@ -1,0 +1,78 @@
+"""Profiles of a job whose costs are known."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from taut.planning.phases import stage
+from taut.planning.profile import Profile, Sample
+from taut.planning.settings import Cluster
+
+SIZES = (5_000, 60_000)
+CLUSTER = Cluster(1, 2)
+
+
+def sample(
+    lanes: int,
+    reducers: int,
+    rows: int,
+    *,
+    cluster: Cluster = CLUSTER,
+    out: int = 0,
+    factor: float = 1.0,
+    fixed: float = 0.2,
+    task: float = 0.05,
+    row_us: float = 10.0,
+) -> Sample:
+    """A batch that took what these costs say, times a factor."""
+    share, beside = stage(lanes, cluster)
+    reduced, crowded = stage(reducers, cluster)
+    seconds = {
+        "plan": 0.2 * fixed,
+        "log": 0.1 * fixed,
+        "map": 0.2 * fixed + 0.2e-6 * row_us * rows * share * (1 + 0.2 * beside),
+        "reduce": 0.2 * fixed
+        + task * reducers / cluster.slots
+        + 0.8e-6 * row_us * rows * reduced * (1 + 0.3 * crowded)
+        + 5e-6 * out * reduced,
+        "write": 0.1 * fixed + 1e-6 * out,
+        "after": 0.2 * fixed,
+    }
+    return Sample(
+        lanes, reducers, rows, out, 0, {name: factor * value for name, value in seconds.items()}
+    )
+
+
+def profile(
+    *,
+    spread: float = 0.05,
+    batches: int = 8,
+    window: float = 0.0,
+    cluster: Cluster = CLUSTER,
+    sizes: tuple[int, ...] = SIZES,
+    seed: int = 1,
+    **costs: float,
+) -> Profile:
+    """Batches at four settings and two sizes."""
+    random = np.random.default_rng(seed)
+    slots = cluster.slots
+    settings = dict.fromkeys([(slots, slots), (1, 1), (1, slots), (slots, 1)])
+    samples = [
+        sample(
+            lanes,
+            reducers,
+            rows,
+            cluster=cluster,
+            out=8_000 if window and index % 2 else 0,
+            factor=float(random.lognormal(-(spread**2) / 2, spread)),
+            **costs,
+        )
+        for lanes, reducers in settings
+        for rows in sizes
+        for index in range(batches)
+    ]
+    return Profile(
+        "job", "4.3.0", cluster.executors, cluster.cores, samples, window, taken=time.time()
+    )

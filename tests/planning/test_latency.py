@@ -1,0 +1,126 @@
+"""Fitted costs and predicted latency against a job whose costs are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.planning.synthetic import profile, sample
+
+from taut.planning.latency import predict
+from taut.planning.phases import Costs, Line, fit, stage
+from taut.planning.settings import Cluster, Settings
+from taut.slo import Slo
+
+CLUSTER = Cluster(1, 2)
+
+
+def total(settings: Settings, rows: int, out: int = 0) -> tuple[float, float]:
+    """Until the next batch, and until rows are written."""
+    took = sample(settings.lanes, settings.reducers, rows, out=out).seconds
+    return sum(took.values()), sum(took.values()) - took["after"]
+
+
+@pytest.mark.parametrize("settings", [Settings(2, 2), Settings(1, 2), Settings(4, 1)])
+@pytest.mark.parametrize("rows", [0, 20_000, 500_000])
+def test_the_fit_gives_the_costs_back(settings: Settings, rows: int) -> None:
+    costs = fit(profile(spread=0.0))
+    lines = costs.lines(settings, CLUSTER)
+    true = sample(settings.lanes, settings.reducers, rows).seconds
+    for phase, line in lines.items():
+        assert line.at(rows) == pytest.approx(true[phase], rel=0.02, abs=2e-3), phase
+    assert costs.error < 1e-6
+
+
+def test_waves_and_neighbours() -> None:
+    assert stage(4, Cluster(2, 1)) == (0.5, 0)
+    assert stage(4, Cluster(2, 2)) == (0.25, 1)
+    assert stage(200, Cluster(1, 2)) == (0.5, 1)
+
+
+def test_a_faster_cluster_is_faster_at_everything() -> None:
+    costs = fit(profile())
+    slow, fast = (
+        sum(costs.lines(Settings(2, 2), Cluster(1, 2, speed)).values(), Line()) for speed in (1, 2)
+    )
+    assert fast.at(1000) == pytest.approx(slow.at(1000) / 2)
+
+
+def followed(costs: Costs, settings: Settings, rate: float, batches: int = 4_000) -> np.ndarray:
+    """Row by row, what Spark would do: latencies of rows that arrive evenly."""
+    random = np.random.default_rng(9)
+    lines = costs.lines(settings, CLUSTER)
+    cycle = sum(lines.values(), Line())
+    start, taken, latencies = 0.0, 0, []
+    trigger = settings.trigger
+    for number in range(batches):
+        arrived = int(start * rate)
+        rows = arrived - taken
+        factor = random.choice(costs.factors)
+        whole = factor * cycle.at(rows)
+        written = whole - factor * lines["after"].at(rows)
+        if number > 50 and rows:
+            at = (np.arange(taken, arrived) + 1) / rate
+            latencies.append(start + written - at)
+        taken = arrived
+        ended = start + whole
+        due = (math.floor(start / trigger) + 1) * trigger if trigger else 0.0
+        start = max(ended, due)
+    return np.concatenate(latencies)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        (Settings(2, 2), 5_000),
+        (Settings(2, 2), 60_000),
+        (Settings(1, 1), 40_000),
+        (Settings(2, 2, 0.5), 20_000),
+        (Settings(2, 2, 1.0), 70_000),
+    ],
+)
+def test_prediction_is_what_batches_one_by_one_give(settings: Settings, rate: float) -> None:
+    costs = fit(profile(spread=0.1, batches=40))
+    told = predict(costs, settings, CLUSTER, rate)
+    seen = followed(costs, settings, rate)
+    assert told.mean == pytest.approx(seen.mean(), rel=0.02)
+    assert told.quantile(0.99) == pytest.approx(np.quantile(seen, 0.99), rel=0.04)
+    assert sum(told.phases.values()) == pytest.approx(told.mean, rel=0.03)
+
+
+def test_windows_come_a_batch_later() -> None:
+    costs = fit(profile(window=2.0, spread=0.0))
+    rows = predict(costs, Settings(2, 2), CLUSTER, 1_000)
+    windows = predict(costs, Settings(2, 2), CLUSTER, 1_000, windowed=True)
+    whole, written = total(Settings(2, 2), round(1_000 * windows.cycle))
+    closing = total(Settings(2, 2), 0, out=8_000)[1] - total(Settings(2, 2), 0)[1]
+    assert windows.mean == pytest.approx(1.5 * whole + written + closing, rel=0.03)
+    assert windows.mean > rows.mean + whole
+
+
+def test_more_than_can_be_sustained_is_late_for_ever() -> None:
+    costs = fit(profile())
+    each = sum(costs.lines(Settings(2, 2), CLUSTER).values(), Line()).each
+    told = predict(costs, Settings(2, 2), CLUSTER, 1.05 / each)
+    assert told.mean == math.inf
+    assert told.of(Slo("p99 <= 1 s")) == math.inf
+
+
+def test_a_cap_that_is_too_small_is_late_for_ever() -> None:
+    costs = fit(profile())
+    capped = Settings(2, 2, cap=1_000)
+    assert predict(costs, capped, CLUSTER, 1_000).mean < 1.0
+    assert predict(costs, capped, CLUSTER, 20_000).mean == math.inf
+
+
+def test_few_batches_give_cantellis_bound() -> None:
+    few, many = fit(profile(batches=2)), fit(profile(batches=20))
+    settings = Settings(2, 2)
+    bound, shape = (predict(costs, settings, CLUSTER, 20_000) for costs in (few, many))
+    assert (bound.shape, shape.shape) == ("cantelli", "measured")
+    assert bound.quantile(0.99) > 1.5 * shape.quantile(0.99)
+    told = predict(many, settings, CLUSTER, 20_000, shape="normal")
+    assert told.shape == "normal"
+    with pytest.raises(ValueError, match="shape='flat'"):
+        predict(many, settings, CLUSTER, 20_000, shape="flat")

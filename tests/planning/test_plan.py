@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.planning.synthetic import profile, sample
+
+import taut
+from taut.errors import PlanError, ProfileError
+from taut.planning.plan import Infeasible, Plan, make
+from taut.planning.profile import Profile
+from taut.planning.settings import Cluster, Settings
+from taut.slo import Slo
+
+CLUSTER = Cluster(1, 2)
+
+
+def plan(slo: str = "p99 <= 2 s", rate: float | None = None, **costs: float) -> Plan:
+    return taut.plan(profile=profile(**costs), slo=slo, rate=rate)
+
+
+def test_a_plan_says_what_to_expect() -> None:
+    made = plan(rate=20_000)
+    assert made.rate == 20_000 < made.most
+    assert made.cluster == CLUSTER
+    assert list(made.expected) == ["mean", "p50", "p90", "p99"]
+    for each in made.expected.values():
+        assert each.low < each.seconds < each.high
+    told = [made.expected[name].seconds for name in ("p50", "p90", "p99")]
+    assert told == sorted(told)
+    assert made.expected["p99"].seconds <= 2.0
+    assert sum(made.phases.values()) == pytest.approx(made.expected["mean"].seconds, rel=0.03)
+    assert made.settings.cap is not None
+    assert made.settings.cap > 20_000 * made.phases["wait"]
+
+
+def test_without_a_rate_it_is_the_highest() -> None:
+    made = plan()
+    assert made.rate == made.most
+    assert plan("p95 <= 2 s").expected["p95"].seconds <= 2.0
+
+
+def test_explained_for_a_person() -> None:
+    told = plan(rate=20_000).explain()
+    for part in (
+        "job: p99 <= 2 s at 20,000 rows a second",
+        "on 1 executor with 2 cores: 2 lanes",
+        "where the time goes:",
+        "reduce",
+        "what limits it",
+        "as measured",
+    ):
+        assert part in told, told
+    assert "beware" not in told
+
+
+def test_a_plan_for_another_cluster_says_that_it_is_a_guess() -> None:
+    made = taut.plan(profile=profile(), slo="p99 <= 2 s", rate=10_000, cluster=Cluster(8, 4))
+    assert any("profiled on 1 executor with 2 cores" in warning for warning in made.warnings)
+    assert "beware" in made.explain()
+
+
+def test_the_smallest_cluster() -> None:
+    clusters = [Cluster(many, 2) for many in range(1, 11)]
+    made = taut.plan(profile=profile(), slo="p99 <= 2 s", rate=150_000, cluster=clusters)
+    assert 1 < made.cluster.executors < 10
+    fewer = Cluster(made.cluster.executors - 1, 2)
+    with pytest.raises(Infeasible):
+        taut.plan(profile=profile(), slo="p99 <= 2 s", rate=150_000, cluster=fewer)
+
+
+def test_planning_ten_sizes_takes_seconds() -> None:
+    began = time.process_time()
+    clusters = [Cluster(many, 4) for many in range(1, 11)]
+    with pytest.raises(Infeasible):
+        taut.plan(profile=profile(), slo="p99 <= 2 s", rate=1e9, cluster=clusters)
+    # it is meant to take five; a test only sees when it is far off
+    assert time.process_time() - began < 60.0
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = plan(rate=20_000)
+    made.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == made
+    cut = tmp_path / "cut.json"
+    cut.write_bytes((tmp_path / "plan.json").read_bytes()[:300])
+    with pytest.raises(PlanError, match=r"cut\.json cannot be read"):
+        Plan.load(cut)
+    with pytest.raises(PlanError, match="No such file"):
+        Plan.load(tmp_path / "none.json")
+    msgspec.structs.replace(made, format=7).save(cut)
+    with pytest.raises(PlanError, match="has format 7, this Taut reads 1"):
+        Plan.load(cut)
+
+
+def test_below_the_cost_of_a_batch_it_is_refused_with_the_number() -> None:
+    with pytest.raises(Infeasible, match=r"cannot be met at any rate: a batch without rows") as no:
+        plan("p99 <= 150 ms")
+    assert no.value.nearest_rate == 0.0
+    nearest = no.value.nearest_slo
+    assert nearest is not None
+    assert nearest.quantile == 0.99
+    assert taut.plan(profile=profile(), slo=nearest, rate=1.0).rate == 1.0
+
+
+def test_too_high_a_rate_is_refused_with_what_can_be_had() -> None:
+    most = plan().most
+    with pytest.raises(Infeasible, match=rf"up to {most:,.0f} can") as no:
+        plan(rate=1.1 * most)
+    assert no.value.nearest_rate == pytest.approx(most)
+    nearest = no.value.nearest_slo
+    assert nearest is not None
+    assert nearest.seconds > 2.0
+    assert taut.plan(profile=profile(), slo=nearest, rate=1.1 * most).rate == 1.1 * most
+    with pytest.raises(Infeasible, match="batches would grow without end") as never:
+        plan(rate=1e9)
+    assert never.value.nearest_slo is None
+
+
+@pytest.mark.parametrize("rate", [0.0, -5.0, float("inf"), float("nan")])
+def test_rates_that_are_none_are_refused(rate: float) -> None:
+    with pytest.raises(PlanError, match=r"rate=.*above zero"):
+        plan(rate=rate)
+
+
+def test_nothing_to_plan() -> None:
+    with pytest.raises(PlanError, match="app= or profile= is needed"):
+        taut.plan(slo="p99 <= 1 s")
+    with pytest.raises(PlanError, match="none was given"):
+        make(profile(), Slo("p99 <= 1 s"), None, [])
+
+
+def changed(samples: list[object]) -> Profile:
+    return msgspec.structs.replace(profile(), samples=samples)
+
+
+def test_a_job_with_one_row_a_batch() -> None:
+    one = [sample(1, 1, 1) for _ in range(40)]
+    with pytest.raises(PlanError, match="needs batches of two sizes"):
+        taut.plan(profile=changed(one), slo="p99 <= 2 s", rate=1.0)
+
+
+def test_no_cost_of_a_row_is_said() -> None:
+    same = [sample(1, 1, 10, row_us=0.0) for _ in range(10)]
+    same += [sample(1, 1, 20_000, row_us=0.0) for _ in range(10)]
+    with pytest.raises(PlanError, match="no cost of a row"):
+        taut.plan(profile=changed(list(same)), slo="p99 <= 2 s")
+
+
+def test_enormous_rows() -> None:
+    made = taut.plan(profile=profile(sizes=(1, 8), row_us=250_000.0), slo="p99 <= 10 s", rate=0.5)
+    assert made.most < 10.0
+    assert made.expected["mean"].seconds > 0.25
+
+
+def test_a_profile_of_another_spark() -> None:
+    with pytest.raises(ProfileError, match="this is 9"):
+        make(profile(), Slo("p99 <= 1 s"), None, [CLUSTER], spark="9")
+
+
+def test_settings_are_told_to_spark() -> None:
+    settings = Settings(4, 3, 0.25, cap=1_000)
+    assert settings.conf() == {"spark.sql.shuffle.partitions": "3"}
+    assert str(settings) == "4 lanes, 3 reducers, batches every 0.25 s, at most 1,000 rows each"
+    assert plan(rate=100.0).conf()["spark.cores.max"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"lanes": 0}, "lanes=0: a whole number"),
+        ({"reducers": True}, "reducers=True"),
+        ({"trigger": -1.0}, "trigger=-1.0: seconds, 0 or more"),
+        ({"cap": 0}, "cap=0"),
+    ],
+)
+def test_settings_that_cannot_be(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        Settings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="speed=0"):
+        Cluster(1, 1, 0.0)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.planning.synthetic import profile
+
+from taut.cli import main
+from taut.errors import PlanError
+from taut.spark.planning.app import load_app
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    path = tmp_path / "some_app.py"
+    path.write_text("def app(spark, settings):\n    return None\n")
+    return path
+
+
+def planned(app: Path, *options: str) -> str:
+    kept = app.parent / "profile.json"
+    if not kept.exists():
+        profile().save(kept)
+    result = CliRunner().invoke(main, ["plan", str(app), "--profile", str(kept), "--slo", *options])
+    return result.output
+
+
+def test_a_plan_from_a_profile(app: Path, tmp_path: Path) -> None:
+    conf, saved = tmp_path / "spark.conf", tmp_path / "plan.json"
+    told = planned(app, "p99 <= 2 s", "--rate", "20k", "--conf", str(conf), "--save", str(saved))
+    assert "job: p99 <= 2 s at 20,000 rows a second" in told
+    assert "spark.sql.shuffle.partitions=" in told
+    assert conf.read_text().startswith("spark.executor.instances 1\n")
+    assert json.loads(saved.read_bytes())["rate"] == 20_000
+
+
+def test_the_fewest_nodes(app: Path) -> None:
+    told = planned(app, "p99 <= 2 s", "--rate", "150k", "--nodes", "1..10")
+    assert "executors with 2 cores" in told
+    assert "extrapolated" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["p99 <= 10 ms"], "cannot be met at any rate"),
+        (["soon"], "is not an objective"),
+        (["p99 <= 1 s", "--rate", "fast"], "rows a second above zero, such as 50k"),
+        (["p99 <= 1 s", "--rate", "0"], "rows a second above zero"),
+        (["p99 <= 1 s", "--nodes", "9..3"], "such as 4 or 1..10"),
+    ],
+)
+def test_what_is_wrong_is_said(app: Path, options: list[str], said: str) -> None:
+    assert said in planned(app, *options)
+
+
+def test_files_that_are_no_app(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="no such file"):
+        load_app(tmp_path / "none.py")
+    (tmp_path / "empty_app.py").write_text("")
+    with pytest.raises(PlanError, match=r"has no function app\(spark, settings\)"):
+        load_app(tmp_path / "empty_app.py")

@@ -1,0 +1,170 @@
+"""Jobs are profiled, planned, started and watched on a real Spark."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+from tests.conftest import Eventually
+
+import taut
+from taut.planning.profile import PHASES
+from taut.planning.settings import Settings
+from taut.spark.planning import profiling
+from taut.spark.planning.app import cluster_of, made, window_of
+from taut.spark.planning.meter import Meter
+from taut.workloads.generator import Load
+from taut.workloads.reduce import windowed_words, words, words_load
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+RATE = 20_000
+
+
+def nowhere(df: DataFrame, batch_id: int) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+def counting(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+    """Words counted by a reducer, from a backlog of an hour."""
+    rows = words_load(
+        spark,
+        RATE,
+        time.time() - 3_600,
+        keys=500,
+        partitions=settings.lanes,
+        max_rows_per_batch=settings.cap,
+    )
+    counted = taut.map_reduce(rows, words(threshold=50), time="time")
+    return counted.frame, counted.sink(nowhere, shed=nowhere)
+
+
+def plain(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+    """Spark's own count of groups, live."""
+    rows = Load(time.time() - 5, 2_000, None, settings.lanes, settings.cap).stream(spark)
+    counts = rows.withColumn("at", F.current_timestamp()).withWatermark("at", "1 second")
+    counts = counts.groupBy(F.window("at", "1 second"), (F.col("n") % 5).alias("k")).count()
+    return counts, nowhere
+
+
+@pytest.fixture(scope="module")
+def taken(spark: SparkSession) -> taut.Profile:
+    return profiling.take(spark, counting, "counting", rate=RATE, warm_up=6.0, seconds=30.0)
+
+
+def test_a_profile_has_all_phases_at_several_settings(
+    spark: SparkSession, taken: taut.Profile
+) -> None:
+    taken.check(spark=spark.version)
+    assert taken.cluster == cluster_of(spark) == taut.Cluster(1, 2)
+    assert {(one.lanes, one.reducers) for one in taken.samples} >= {(2, 2), (1, 1)}
+    assert max(one.rows for one in taken.samples) >= 4 * min(one.rows for one in taken.samples)
+    for one in taken.samples:
+        assert set(one.seconds) == set(PHASES)
+        assert min(one.seconds.values()) >= 0.0
+        assert one.seconds["reduce"] > 0.0
+        assert one.seconds["map"] > 0.0
+        # most rows of 500 keys pass a multiple of 50 once in a while
+        assert one.out > 0
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_a_plan_runs_and_is_watched(
+    spark: SparkSession, taken: taut.Profile, tmp_path: Path, eventually: Eventually
+) -> None:
+    plan = taut.plan(profile=taken, slo="p99 <= 60 s", rate=1_000, spark=spark)
+    assert plan.expected["p99"].seconds < 60.0
+
+    def live(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        rows = words_load(spark, 1_000, time.time(), keys=500, partitions=settings.lanes)
+        counted = taut.map_reduce(rows, words(threshold=50), time="time")
+        return counted.frame, counted.sink(nowhere, shed=nowhere)
+
+    planned = plan.apply(spark, live, tmp_path / "checkpoint")
+    try:
+        eventually(lambda: len(planned.batches()) > 4)
+        drift = planned.drift()
+        assert drift is not None
+        assert 0.0 < drift.observed < 60.0
+        assert drift.measure == "p99"
+        assert 500 < drift.rate < 2_000
+        assert ("beyond" in str(drift)) == drift.beyond
+        again = planned.replan()
+        assert again.rate == pytest.approx(planned.drift().rate, rel=0.2)  # type: ignore[union-attr]
+        assert len(again.profile.samples) > len(taken.samples)
+    finally:
+        planned.stop()
+
+
+def test_what_cannot_be_had_is_refused_with_the_number(taken: taut.Profile) -> None:
+    with pytest.raises(taut.Infeasible, match="a batch without rows takes") as no:
+        taut.plan(profile=taken, slo="p99 <= 10 ms")
+    assert no.value.nearest_slo is not None
+
+
+def test_batches_of_plain_spark_are_measured_too(
+    spark: SparkSession, tmp_path: Path, eventually: Eventually
+) -> None:
+    settings = Settings(2, 2)
+    frame, sink = made(plain, spark, settings)
+    assert window_of(frame, sink) == 1.0
+    meter = Meter(spark, sink, settings)
+    writer = frame.writeStream.foreachBatch(meter)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        eventually(lambda: len(meter.batches(query.recentProgress)) >= 6)
+        batches = meter.batches(query.recentProgress)
+    finally:
+        query.stop()
+    assert sum(batch.sample.rows for batch in batches) >= 10_000
+    assert sum(batch.sample.out for batch in batches) >= 5
+    for batch in batches:
+        assert batch.start < batch.written < batch.next_start
+        assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
+    assert max(batch.sample.reducers for batch in batches) == 2
+
+
+def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:
+    rows = words_load(spark, 10, time.time()).withWatermark("time", "0 seconds")
+    counted = taut.map_reduce(rows, windowed_words("3 s"), time="time")
+    assert window_of(counted.frame, counted.sink(nowhere, shed=nowhere)) == 3.0
+
+
+def test_an_app_that_fails_says_so(spark: SparkSession) -> None:
+    def failing(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        def sink(df: DataFrame, batch_id: int) -> None:
+            raise ValueError("no room left")
+
+        return plain(spark, settings)[0], sink
+
+    with pytest.raises(taut.ProfileError, match="no room left"):
+        profiling.take(spark, failing, "failing", warm_up=1.0, seconds=2.0)
+
+
+def test_a_source_without_rows_says_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "_FIRST_ROWS_S", 2.0)
+
+    def idle(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return Load(time.time() + 3_600, 10).stream(spark), nowhere
+
+    with pytest.raises(taut.ProfileError, match="does its source have rows"):
+        profiling.take(spark, idle, "idle", warm_up=1.0, seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(None, "a streaming DataFrame and a sink are needed"), ("batch", "streaming DataFrame is")],
+)
+def test_apps_that_give_something_else(spark: SparkSession, given: Any, said: str) -> None:
+    def odd(spark: SparkSession, settings: Settings) -> Any:
+        return (spark.range(3), nowhere) if given == "batch" else given
+
+    with pytest.raises(taut.PlanError, match=said):
+        taut.plan(odd, slo="p99 <= 1 s", spark=spark)
