@@ -23,7 +23,7 @@ _LOOK_S = 0.05
 _CUT = 2
 """Batches at the start of a query that are not taken: it starts workers and opens state stores."""
 _BATCHES = 5
-_FIRST_ROWS_S = 30.0
+_FIRST_ROWS_S = 120.0
 _SHORTEST_S, _LONGEST_S = 0.4, 2.5
 """What the rows of a large batch should take."""
 _SPREAD = 8
