@@ -11,7 +11,7 @@ from taut.sim.papers import EXPERIMENTS, Effort, Found
 from taut.sim.papers import slack as experiments
 from taut.sim.papers.experiment import Figures
 from taut.sim.papers.show import remarks
-from taut.sim.papers.slack import YSB, latency_notes, spark_queries
+from taut.sim.papers.slack import SATURATED, SLOWER, YSB, latency_notes, spark_queries
 from taut.sim.papers.slack_notes import at_points, lowest, managed, order
 
 BLIND = ("default", "fcfs", "round-robin", "highest-rate")
@@ -25,9 +25,9 @@ def found_by(name: str, scale: float) -> Found:
 
 
 def test_least_slack_is_ahead_of_all_that_look_at_no_window() -> None:
+    """In a short run; when overload lasts, all are late."""
     for many, means in at_points(found_by("slack-ysb", 0.2).figures, "mean_s").items():
-        # within what the cores can do windows are out before the next cycle under all
-        ahead = 1.01 if many in ("20", "40") else 0.9
+        ahead = 1.0 if many == "80" else 0.9
         assert means["least-slack"] < ahead * min(means[name] for name in BLIND), many
 
 
@@ -61,9 +61,14 @@ def test_memory_management_matters_once_memory_is_short(monkeypatch: pytest.Monk
 
 
 def test_queries_on_spark_are_unlike() -> None:
-    figures = found_by("slack-spark", 0.1).figures
-    for told in (told for f in ("mean_s", "p99_s") for told in at_points(figures, f).values()):
-        assert len(set(told.values())) == len(told)
+    found = found_by("slack-spark", 0.1)
+    for figure in ("mean_s", "p99_s"):
+        for told in at_points(found.figures, figure).values():
+            # a batch reads all that waits: then the first to come is the next in the round
+            assert told["fcfs"] == pytest.approx(told["round-robin"])
+            del told["fcfs"]
+            assert len(set(told.values())) == len(told)
+    assert any(note.startswith("fcfs and round-robin are the same") for note in found.notes)
     queries = spark_queries(32)
     assert len({query.fixed for query in queries}) == 32
     assert np.mean([query.fixed for query in queries]) == pytest.approx(0.2, abs=0.03)
@@ -78,18 +83,22 @@ def test_on_spark_least_slack_has_the_lowest_mean(many: str) -> None:
 
 
 def test_nodes_are_said_not_to_talk() -> None:
-    experiment, found = EXPERIMENTS["slack-nodes"], found_by("slack-nodes", 0.02)
+    experiment = EXPERIMENTS["slack-nodes"]
     assert "do not talk" in experiment.title
-    assert any("that is not simulated" in note for note in remarks(experiment, found))
+    (said,) = remarks(experiment, Found({}))
+    assert "whole queries are dealt to nodes" in said
 
 
 @pytest.mark.parametrize("name", ["slack-ysb", "slack-lrb", "slack-nyt"])
-def test_no_published_latency_goes_into_the_model(name: str) -> None:
-    """Nor is a figure shown as published that was worked out of others."""
-    published = EXPERIMENTS[name].published
-    assert "p99_s" not in published["60/least-slack"]
-    said = remarks(EXPERIMENTS[name], found_by(name, 0.02))
-    assert any(note.startswith("Given to the model, not found by it") for note in said)
+def test_no_figure_is_shown_as_published_that_was_worked_out_of_others(name: str) -> None:
+    assert "p99_s" not in EXPERIMENTS[name].published["60/least-slack"]
+
+
+def test_what_the_model_is_given_is_said() -> None:
+    given = found_by("slack-ysb", 0.2).notes[0]
+    assert given.startswith("Given to the model, not found by it")
+    assert f"{SATURATED:.0f} queries" in given
+    assert f"{SLOWER} times" in given
 
 
 def test_intervals_hold_what_they_say() -> None:
@@ -123,8 +132,8 @@ def test_whether_the_order_is_that_published_is_said() -> None:
     assert order(figures, figures, "x", "20") == "The order of x at 20 queries is that published."
     other = table("x", a=[1.0], b=[2.0], least_slack=[0.5])
     assert order(figures, other, "x", "20") == (
-        "From the lowest x at 20 queries to the highest: a, b and least-slack; published "
-        "least-slack, a and b."
+        "From the lowest x at 20 queries to the highest, 200 % above it: a, b and least-slack; "
+        "published least-slack, a and b."
     )
 
 

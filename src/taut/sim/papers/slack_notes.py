@@ -53,9 +53,18 @@ def order(figures: Figures, published: Figures, figure: str, point: str) -> str:
     mine, wanted = (sorted(told, key=told.__getitem__) for told in (ours, theirs))
     if mine == wanted:
         return f"The order of {figure} at {point} queries is that published."
+    apart = 100.0 * (ours[mine[-1]] / ours[mine[0]] - 1.0)
     return (
-        f"From the lowest {figure} at {point} queries to the highest: {listed(mine)}; published "
-        f"{listed(wanted)}."
+        f"From the lowest {figure} at {point} queries to the highest, {apart:.0f} % above it: "
+        f"{listed(mine)}; published {listed(wanted)}."
+    )
+
+
+def alike(figures: Figures, figure: str, one: str, other: str) -> bool:
+    """Whether two variants have the same figure at all points, to the last digits."""
+    return all(
+        abs(told[one] - told[other]) <= 1e-9 * told[one]
+        for told in at_points(figures, figure).values()
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,9 +138,10 @@ class Node:
         working = [_Working(query, self.train, kernel) for query in queries]
         turns = _Turns(self, policy, working)
         since, until = warm_up, warm_up + seconds
-        used, through, now = array("d"), array("d"), 0.0
+        used, through, times, now = array("d"), array("d"), array("d"), 0.0
         while now < until or (now < until + seconds and any(each.owes(until) for each in working)):
             self._let_in(working, now)
+            times.append(now)
             through.append(sum(each.done for each in working))
             used.append(sum(each.waiting for each in working) / self.memory)
             turns.spend(now, used[-1], self.slower if used[-1] >= self.pressure else 1.0)
@@ -149,12 +151,12 @@ class Node:
         check_policy(policy)
         for each in working:
             each.check()
-        first, last = math.ceil(since / self.cycle), math.ceil(until / self.cycle)
+        first, last = bisect_left(times, since), bisect_left(times, until)
         return Outcome(
             [window for each in working for window in each.windows(since, until)],
             now,
             through[last],
-            (through[last] - through[first]) / ((last - first) * self.cycle),
+            (through[last] - through[first]) / (max(1, last - first) * self.cycle),
             np.array(used[:last]),
         )
 
@@ -239,12 +241,12 @@ class _Working:
     @property
     def waiting(self) -> float:
         """Events in memory."""
-        return sum(map(mul, self.queues(), self._kept))
+        return float(sum(map(mul, self.queues(), self._kept)))
 
     @property
     def cost(self) -> float:
         """Seconds that they take to the output."""
-        return sum(map(mul, self.queues(), self._onward))
+        return float(sum(map(mul, self.queues(), self._onward)))
 
     def owes(self, until: float) -> bool:
         """Whether a window that ended by then is not out."""
