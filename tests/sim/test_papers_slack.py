@@ -11,7 +11,7 @@ from taut.sim.papers import EXPERIMENTS, Effort, Found
 from taut.sim.papers import slack as experiments
 from taut.sim.papers.experiment import Figures
 from taut.sim.papers.show import remarks
-from taut.sim.papers.slack import SATURATED, SLOWER, YSB, latency_notes, spark_queries
+from taut.sim.papers.slack import LRB, NYT, SATURATED, SLOWER, YSB, latency_notes, spark_queries
 from taut.sim.papers.slack_notes import at_points, lowest, managed, order
 
 BLIND = ("default", "fcfs", "round-robin", "highest-rate")
@@ -58,6 +58,20 @@ def test_memory_management_matters_once_memory_is_short(monkeypatch: pytest.Monk
     )
     assert not np.array_equal(managed.latencies, plain.latencies)
     assert managed.throughput > 1.03 * plain.throughput
+
+
+def test_where_memory_management_can_change_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert YSB.notes == LRB.notes == ()
+    assert "has nothing to change" in NYT.notes[0]
+    monkeypatch.setattr(experiments, "GIGABYTES", 2.0)
+    effort = Effort(scale=0.1)
+    one, other = (
+        NYT.run(name, NYT.queries(60, effort), effort).mean
+        for name in ("least-slack", "least-slack, no memory")
+    )
+    assert one == pytest.approx(other, rel=0.01)
 
 
 def test_queries_on_spark_are_unlike() -> None:
@@ -121,9 +135,10 @@ def table(figure: str, **by_policy: list[float]) -> Figures:
 
 def test_who_is_lowest_is_said() -> None:
     figures = table("x", fcfs=[1.0, 2.0, 3.0], streambox=[1.1, 1.0, 2.0], least_slack=[0.5, 1.5, 2])
+    figures |= table("x", default=[4.0, 4.0, 2.01])
     assert lowest(figures, "x", "mean") == (
-        "The lowest mean: at 20 queries least slack; at 60 queries streambox and least slack "
-        "alike; at 40 queries streambox (1 against 1.5)."
+        "The lowest mean: at 20 queries least slack; at 60 queries streambox, default and least "
+        "slack alike; at 40 queries streambox (1 against 1.5)."
     )
 
 

@@ -7,14 +7,16 @@ events/s against 2.5M). How large an event is was not published, and is assumed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from taut.policy import POLICIES, LeastSlack, MemoryManagement, Policy
+from taut.policy.memory import best_cut
 from taut.policy.slack import DelayHistory, interval
-from taut.policy.view import Stream
+from taut.policy.view import Operator, Stream
 from taut.sim.draws import Draws, Uniform, Zipf
 from taut.sim.kernel import Kernel
 from taut.sim.papers.experiment import Axes, Curve, Effort, Experiment, Figures, Found, Picture
@@ -80,6 +82,18 @@ class Benchmark:
             for n in range(many)
         ]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say of the pipeline."""
+        full = [Operator(math.inf, selectivity, cost) for cost, selectivity in self.steps]
+        if best_cut(full, MemoryManagement().cycle)[1] < len(full):
+            return ()
+        return (
+            "Under memory stress this pipeline frees most when it is run to its end, and of "
+            "queries that free as much the one with the least slack goes first: where queues are "
+            "long, memory management has nothing to change.",
+        )
+
     def run(self, name: str, queries: Sequence[Pipeline], effort: Effort) -> Outcome:
         """Queries on a node under a policy."""
         warm_up, seconds = _lasts(effort)
@@ -140,7 +154,7 @@ def _latency(
             for many, rate, least in zip(QUERIES, rates["default"], comes, strict=True)
             if rate < least
         ]
-        notes = latency_notes(figures, beyond, published or {}, effort)
+        notes = latency_notes(figures, beyond, published or {}, effort) + benchmark.notes
         return Found(figures, curves, notes, {what: pictures[what] for what in more})
 
     return run

@@ -28,20 +28,19 @@ def at_points(figures: Figures, figure: str) -> dict[str, dict[str, float]]:
 
 def lowest(figures: Figures, figure: str, what: str, points: str = "queries") -> str:
     """Where least slack has the lowest figure, and who has it where it has not."""
-    ahead, alike, behind = [], [], []
+    ahead, level, behind = [], [], []
     for point, told in at_points(figures, figure).items():
         others = {name: told[name] for name in told if not name.startswith(OURS)}
         best = min(others, key=others.__getitem__)
         if told[OURS] < others[best] * (1.0 - EVEN):
             ahead.append(point)
         elif told[OURS] <= others[best] * (1.0 + EVEN):
-            alike.append((point, best))
+            same = [name for name in others if others[name] <= told[OURS] * (1.0 + EVEN)]
+            level.append((point, listed([*same, "least slack"])))
         else:
             behind.append((point, f"{best} ({number(others[best])} against {number(told[OURS])})"))
     said = [f"at {listed(ahead)} {points} least slack"] if ahead else []
-    said += [
-        f"at {listed(where)} {points} {best} and least slack alike" for where, best in _by(alike)
-    ]
+    said += [f"at {listed(where)} {points} {names} alike" for where, names in _by(level)]
     said += [f"at {point} {points} {best}" for point, best in behind]
     return f"The lowest {what}: {'; '.join(said)}."
 
@@ -100,6 +99,6 @@ def listed(words: Iterable[str]) -> str:
 
 
 def _by(pairs: Sequence[tuple[str, str]]) -> list[tuple[list[str], str]]:
-    """Points of the same best together."""
-    names = dict.fromkeys(best for _, best in pairs)
-    return [([point for point, best in pairs if best == name], name) for name in names]
+    """Points of which the same is said together."""
+    said = dict.fromkeys(names for _, names in pairs)
+    return [([point for point, names in pairs if names == each], each) for each in said]
