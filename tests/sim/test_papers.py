@@ -127,22 +127,6 @@ def test_least_slack_is_ahead_of_all_that_look_at_no_window() -> None:
         assert means["least-slack"] < (1.01 if many in ("20", "40") else 0.9) * min(blind)
 
 
-def test_the_most_backlogged_queue_first() -> None:
-    best = found_by("backlog-rate").figures["best"]["lower_percent"]
-    assert best == pytest.approx(83.3, abs=3.0)
-    best = found_by("backlog-delay-rate").figures["best"]["lower_percent"]
-    assert best == pytest.approx(89.8, abs=3.0)
-
-
-@pytest.mark.parametrize("name", [n for n in EXPERIMENTS if n.startswith("deadline")])
-def test_cost_aware_is_never_behind(name: str) -> None:
-    found = found_by(name, 0.25)
-    for key, told in found.figures.items():
-        point, schedule = key.split("/")
-        best = found.figures[f"{point}/cost-aware"]["on_time_percent"]
-        assert best >= told["on_time_percent"] - 1e-9, f"{key}: {schedule}"
-
-
 def test_intervals_hold_what_they_say() -> None:
     for key, told in found_by("slack-interval").figures.items():
         wanted = float(key.rpartition("-")[2])
