@@ -32,17 +32,17 @@ def test_the_largest_backlog_is_as_much_lower_as_published() -> None:
     best = found_by("backlog-rate").figures["best"]
     assert best["lower_percent"] == pytest.approx(83.3, abs=3.0)
     # with its tuple of the slot, a short queue is that much longer
-    assert best["lower_percent_before_sending"] < best["lower_percent"]
+    assert best["before_sending_lower_percent"] < best["lower_percent"]
 
 
 def test_delays_are_as_published_with_half_a_slot_and_apart_without() -> None:
     best = found_by("backlog-delay-rate").figures["best"]
-    assert best["lower_percent_half_slot"] == pytest.approx(89.8, abs=3.0)
-    assert best["lower_percent_own_slot"] < 89.8 < best["lower_percent"]
+    assert best["half_slot_lower_percent"] == pytest.approx(89.8, abs=3.0)
+    assert best["own_slot_lower_percent"] < 89.8 < best["lower_percent"]
     told = note(found_by("backlog-delay-rate"), "How much lower")
     assert re.findall(r"[\d.]+ %", told) == [
         f"{best[figure]:.1f} %"
-        for figure in ("lower_percent", "lower_percent_half_slot", "lower_percent_own_slot")
+        for figure in ("lower_percent", "half_slot_lower_percent", "own_slot_lower_percent")
     ]
 
 
@@ -78,8 +78,8 @@ def test_looks_at_no_backlog_do_not_count() -> None:
 
 def test_with_more_than_can_be_sent_backlogs_are_alike_in_round_robin_too() -> None:
     """What the note says of 20 queues is what is simulated."""
-    found = found_by("backlog-jain-queues")
-    first = SLOTS // 10
+    found = found_by("backlog-jain-queues", 0.2)
+    first = round(0.2 * SLOTS) // 10
     looked, means = found.curves["queues-20"]
     assert looked[0] == first
     assert means[0] == pytest.approx(1.0 + unlike(20, 1_000.0, first), rel=0.02)
@@ -101,8 +101,8 @@ def test_the_best_interval_is_the_one_that_the_note_says() -> None:
     best = min(delays, key=lambda ms: delays[ms])
     assert f"best with {best:g} ms" in note(found, "Largest backlog first")
     assert best == min(INTERVALS_MS)
-    at_once = {found.figures[f"{ms:g}-ms/all"]["delay_ms"] for ms in INTERVALS_MS}
-    assert at_once == {pytest.approx(delays[best], rel=0.01)}
+    (at_once,) = {found.figures[f"{ms:g}-ms/all"]["delay_ms"] for ms in INTERVALS_MS}
+    assert at_once == pytest.approx(delays[best], rel=0.01)
 
 
 def test_under_partial_key_grouping_delays_are_lower_at_every_load() -> None:
@@ -174,8 +174,8 @@ def test_what_was_chosen_is_said(name: str) -> None:
 
 
 def test_a_quick_look_has_fewer_rows_and_the_same_shares() -> None:
-    quick, longer = (found_by("deadline-memory", scale).figures for scale in (0.05, 0.2))
+    quick, longer = (found_by("deadline-memory", scale).figures for scale in (0.02, 0.1))
     for key in ("memory-100/cost-aware", "memory-50/cost-aware", "memory-200/none"):
         assert quick[key]["on_time_percent"] == pytest.approx(
-            longer[key]["on_time_percent"], abs=1.5
+            longer[key]["on_time_percent"], abs=2.0
         )

@@ -121,15 +121,15 @@ _BACKLOGS = (
         lambda point: point.most,
     ),
     _Count(
-        "lower_percent_before_sending", "before a slot's tuple is sent", lambda point: point.peak
+        "before_sending_lower_percent", "before a slot's tuple is sent", lambda point: point.peak
     ),
 )
 _DELAYS = (
     _Count(
         "lower_percent", "whole slots, none for a tuple sent in the slot it comes in", _later(0.0)
     ),
-    _Count("lower_percent_half_slot", "from any moment of a slot to the end of one", _later(0.5)),
-    _Count("lower_percent_own_slot", "with the slot it is sent in", _later(1.0)),
+    _Count("half_slot_lower_percent", "from any moment of a slot to the end of one", _later(0.5)),
+    _Count("own_slot_lower_percent", "with the slot it is sent in", _later(1.0)),
 )
 
 
@@ -318,8 +318,8 @@ def _why_less(effort: Effort) -> tuple[str, ...]:
     return (
         f"{at.queues} queues bring {at.queues * at.rate * SLOT_S:g} times what the link can send, "
         f"so that all backlogs grow alike, in round robin too: its index is about "
-        f"{1.0 / (1.0 + unlike(at.queues, at.rate, first)):.2f} after {first:,} slots, and nothing "
-        f"is better by more than a factor of {1.0 + unlike(at.queues, at.rate, first):.2f}. "
+        f"{1.0 / (1.0 + unlike(at.queues, at.rate, first)):.2f} after {first:,} slots, and equal "
+        f"backlogs are a factor of {1.0 + unlike(at.queues, at.rate, first):.2f} from that. "
         f"{_PUBLISHED_FACTOR:g} takes backlogs of the first {needed} slots, or queues that bring "
         "what the link can just send.",
     )
