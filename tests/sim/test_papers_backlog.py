@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from statistics import fmean
 
+import numpy as np
 import pytest
 
+from taut.policy.backlog import RoundRobinSignal
+from taut.sim.link import jain, poisson, send
 from taut.sim.papers import EXPERIMENTS, Effort, Found, backlog, deadline
 from taut.sim.papers.backlog import INTERVALS_MS, SLOT_S, SLOTS, unlike
 
@@ -71,23 +75,35 @@ def test_looks_at_no_backlog_do_not_count() -> None:
     assert told["rate-1500"]["left_out_percent"] == 0.0
     # one tuple in one queue is as unlike as can be, and round robin has more of them
     assert told["rate-500"]["factor"] < 1.0 < told["rate-1000"]["factor"]
-    assert told["best"]["largest"] < 5.0
-    assert told["best"]["largest_if_empty_is_alike"] == pytest.approx(10.0, rel=0.05)
+    assert told["best"]["largest"] < 3.0
+    assert told["best"]["largest_if_empty_is_alike"] > 6.0
+    said = note(found_by("backlog-jain-rate"), "10 is the most")
+    empty, in_one, there, in_one_there = map(float, re.findall(r"\d+\.\d", said))
+    assert empty == pytest.approx(told["best"]["largest_if_empty_is_alike"], abs=0.06)
+    assert there == pytest.approx(told["best"]["largest"], abs=0.06)
+    assert in_one == 10.0 > in_one_there >= there
     assert max(told[f"rate-{rate}"]["largest"] for rate in backlog.RATES) <= told["best"]["largest"]
 
 
 def test_with_more_than_can_be_sent_backlogs_are_alike_in_round_robin_too() -> None:
     """What the note says of 20 queues is what is simulated."""
-    found = found_by("backlog-jain-queues", 0.2)
-    first = round(0.2 * SLOTS) // 10
-    looked, means = found.curves["queues-20"]
-    assert looked[0] == first
-    assert means[0] == pytest.approx(1.0 + unlike(20, 1_000.0, first), rel=0.02)
+    slots = SLOTS // 10
+    indices = []
+    for seed in range(40):
+        arrivals = poisson(np.random.default_rng(seed), slots, [1_000.0] * 20, SLOT_S)
+        indices.append(jain(send(arrivals, RoundRobinSignal(), look=[slots]).backlogs[0]))
+    # a little more alike: the first slots find queues empty, and send nothing of them
+    assert 1.0 / fmean(indices) == pytest.approx(1.0 + unlike(20, 1_000.0, slots), abs=0.01)
+    # a quick look has its first look earlier
+    first = round(0.02 * SLOTS) // 10
+    found = found_by("backlog-jain-queues", 0.02)
+    assert found.curves["queues-20"][0][0] == first
     told = note(found, "20 queues bring")
     assert "bring 2 times" in told
+    assert f"after {first} slots" in told
     assert f"factor of {1.0 + unlike(20, 1_000.0, first):.2f}" in told
-    (slots,) = re.findall(r"first (\d+) slots", told)
-    assert 1.0 + unlike(20, 1_000.0, int(slots)) == pytest.approx(1.9, rel=0.02)
+    (early,) = re.findall(r"first (\d+) slots", told)
+    assert 1.0 + unlike(20, 1_000.0, int(early)) == pytest.approx(1.9, rel=0.02)
 
 
 def test_the_link_bears_what_the_note_says() -> None:
@@ -110,6 +126,8 @@ def test_under_partial_key_grouping_delays_are_lower_at_every_load() -> None:
     lower = [figures["lower_percent"] for key, figures in told.items() if key.startswith("load")
              if "/" not in key]  # fmt: skip
     assert told["least"]["lower_percent"] == min(lower) > 20.0
+    (within,) = re.findall(r"within (\S+) %", note(found_by("backlog-partial-key", 0.2), "Delays"))
+    assert float(within) < 1.0
 
 
 # Deadlines

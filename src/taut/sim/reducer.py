@@ -171,8 +171,8 @@ def work(
             now += job.cost
             done += 1
             if since <= job.deadline < until:
-                on_time += now <= job.deadline + _DIGITS
-                late += now > job.deadline + _DIGITS
+                on_time += now <= job.deadline
+                late += now > job.deadline
         elif following is not None:
             now = following[0]
         else:
