@@ -16,7 +16,6 @@ from taut.sim.cluster.unit import Flight, Unit
 from taut.sim.draws import Draws, Uniform, Zipf, drawing
 from taut.sim.kernel import Kernel
 
-
 _TRIES = 64
 """A second instance that would go where the first went is sent on to the next task, so often."""
 

@@ -75,13 +75,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Bolt:
-    """A bolt of a topology: how many tasks, where, after which others."""
+    """A bolt of a topology: how many tasks, where, after which others.
+
+    All of them send on every tuple: what filters let through was not published.
+    """
 
     name: str
     after: str
     tasks: int = MACHINES
     machines: tuple[int, ...] | None = None
-    selectivity: float = 1.0
 
 
 EXCLAMATION = (Bolt("one", "spout"), Bolt("two", "one"), Bolt("three", "two"))
@@ -126,7 +128,6 @@ def storm(
             grouping,
             after=(bolt.after,),
             shared=shared,
-            selectivity=bolt.selectivity,
             machines=bolt.machines,
         )
         for bolt in bolts
@@ -160,8 +161,8 @@ def replaying(variant: str) -> Callable[[], Replay]:
 
 
 def balancing(variant: str) -> Grouping:
-    """Shuffle, or shares that follow latency."""
-    return Balanced(BALANCES["balance"]) if variant == "balance" else Shuffle()
+    """Shuffle, or by latency: shares that follow it, or the better of two drawn."""
+    return Shuffle() if variant == "default" else Balanced(BALANCES[variant])
 
 
 def queue(
@@ -169,10 +170,14 @@ def queue(
     shared: bool = False,
     chance: float = 0.35,
     replay: Callable[[], Replay] = NoReplay,
+    grouping: Grouping | None = None,
 ) -> Topology:
-    """The micro-benchmark of queues: 20 tasks, four on each machine, each gets 350 tuples/s."""
+    """The micro-benchmark of queues: 20 tasks, four on each machine, each gets 350 tuples/s.
+
+    How many spouts there were was not published; as many as tasks, so that each emits as published.
+    """
     bolts = (Bolt("bolt", "spout", 20),)
-    return storm(bolts, fit, chance, replay=replay, shared=shared, spouts=20)
+    return storm(bolts, fit, chance, replay=replay, grouping=grouping, shared=shared, spouts=20)
 
 
 def pages_in_workers(bolts: Sequence[Bolt], fit: Fit, shared: bool = False) -> Topology:
