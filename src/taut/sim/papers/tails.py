@@ -29,6 +29,8 @@ NEAR = 20.0
 SETTLING = 115.0
 """Seconds that shares have before measurement begins. Of scenario (a) load over time was published
 for 555 s under balance, and the histogram of balance has the tuples of 440."""
+_WARM_UP = 5.0
+"""Seconds before measurement begins where nothing has to settle."""
 _LOOKED = 1.5
 """Seconds between looks at queues, as measured."""
 _STARTED = 50.0
@@ -45,7 +47,7 @@ def compared(
     build: Callable[[Fit, str], Topology],
     seconds: float,
     *,
-    warm_up: float = 5.0,
+    settling: float = _WARM_UP,
     cost: bool = False,
     queue: str | None = None,
     seen: bool = True,
@@ -58,7 +60,8 @@ def compared(
         every = _LOOKED * short if queue else None
         for variant in variants:
             topology = build(fits()[fitted], variant)
-            ran[variant] = runs(topology, seconds * effort.scale, warm_up * short, seeds, every)
+            warm_up = (_WARM_UP if variant == "default" else settling) * short
+            ran[variant] = runs(topology, seconds * effort.scale, warm_up, seeds, every)
 
         def more(outcome: Outcome) -> dict[str, float]:
             return {"queue_ms": 1e3 * outcome.waited(queue)} if queue else {}
@@ -196,7 +199,7 @@ def _page_experiments() -> list[Experiment]:
                         variants,
                         _pages(bolts, how),
                         seconds=100.0,
-                        warm_up=SETTLING if how == "balance" else 5.0,
+                        settling=SETTLING if how == "balance" else _WARM_UP,
                         cost=how == "timeout",
                         seen=seen,
                     ),
