@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from taut.sim.papers import EXPERIMENTS, Effort, Found
 from taut.sim.papers.balance import swing
 from taut.sim.papers.calibrate import CASES, START, Case, fit, fits, loss, made, unseen
 from taut.sim.papers.conditions import crossing, lines_told
-from taut.sim.papers.experiment import Experiment, Figures, Reason
+from taut.sim.papers.experiment import Experiment, Reason
 from taut.sim.papers.measured import Histogram, histograms
 from taut.sim.papers.show import grids, remarks
 from taut.sim.papers.storm import Fit
@@ -191,14 +192,38 @@ def test_p99_of_replays_is_predicted_within_15_percent(variant: str) -> None:
     assert found_by("timeout").figures[variant]["p99_ms"] == pytest.approx(published, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    "figure", ["p99_ms", missed("p999_ms", why="what replicas cost is not in the model")]
-)
-def test_variants_of_replay_are_in_the_order_published(figure: str) -> None:
-    def in_order(figures: Figures) -> list[str]:
-        return sorted(REPLAYS, key=lambda variant: figures[variant][figure])
+def _ranked(figure: str) -> list[str]:
+    """From the least published to the most."""
+    published = EXPERIMENTS["timeout"].published
+    return sorted(REPLAYS, key=lambda variant: published[variant][figure])
 
-    assert in_order(found_by("timeout").figures) == in_order(EXPERIMENTS["timeout"].published)
+
+_CLOSE = {("replicate-50", "timeout"): "they are less than 2 % apart"}
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [
+        missed(*pair, why=_CLOSE[pair]) if pair in _CLOSE else pair
+        for pair in pairwise(_ranked("p99_ms"))
+    ],
+)
+def test_variants_of_replay_are_in_the_order_published(lower: str, higher: str) -> None:
+    """By more than seeds differ."""
+    found = found_by("timeout").figures
+    assert found[higher]["p99_ms"] >= 1.02 * found[lower]["p99_ms"]
+
+
+@pytest.mark.xfail(reason="what replicas cost the machines is not in the model")
+def test_variants_of_replay_are_in_the_order_published_of_the_last_in_a_thousand() -> None:
+    found = found_by("timeout").figures
+    assert sorted(REPLAYS, key=lambda name: found[name]["p999_ms"]) == _ranked("p999_ms")
+
+
+def test_what_is_not_in_order_is_said() -> None:
+    told = " ".join(remarks(EXPERIMENTS["timeout"], found_by("timeout")))
+    assert "published by p99_ms" in told
+    assert "less than 2 % apart: replicate-50 and timeout." in told
 
 
 def test_the_timeout_costs_no_more_than_published() -> None:

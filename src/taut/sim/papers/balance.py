@@ -94,9 +94,10 @@ def _kept(outcome: Outcome) -> str:
         if series == "load_tuples_per_3s"
     ]
     theirs = least(list(zip(*measured, strict=True)))
+    ours = least(_loads(outcome)[-_LAST:])
     return (
-        f"In the end the task with the least has {least(_loads(outcome)[-_LAST:]):.0%} of an even "
-        f"share; measured, {theirs:.0%}."
+        f"In the end the task with the least has {100.0 * ours:.0f} % of an even share; measured, "
+        f"{100.0 * theirs:.0f} %."
     )
 
 
@@ -125,8 +126,7 @@ def _over_time(outcome: Outcome, letter: str) -> dict[str, Picture]:
 
 _REASONS = (
     Reason(
-        "something that holds up a tuple in ten or twenty by some milliseconds is not in the "
-        "model, with balance or without.",
+        "what holds up a tuple in ten or twenty by some milliseconds is not in the model.",
         below=("*.p90_ms", "*.p95_ms"),
         above=("*.p90_lower_percent",),
     ),

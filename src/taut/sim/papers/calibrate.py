@@ -86,8 +86,8 @@ class Case:
     like: tuple[str, ...] = ()
     in_proportion: bool = False
     seconds: float = 200.0
-    drafts: int = 150
-    tries: int = 40
+    drafts: int = 160
+    tries: int = 25
 
     def fits(self, values: Array, known: Mapping[str, float]) -> dict[str, Fit]:
         """The fit of each experiment for values of the free parameters, in order."""
@@ -121,7 +121,7 @@ CASES: Mapping[str, Case] = {
         ("every", "length_scv", "spout_every", "service"),
         {"micro/timeout": (*_HOPS, "length"), "page-load/timeout": (*_HOPS, "length")},
         drafts=250,
-        tries=60,
+        tries=40,
     ),
     "queue": Case(
         {"micro/queue": cluster.queue},
@@ -153,7 +153,6 @@ CASES: Mapping[str, Case] = {
         {"micro/balance-c": cluster.balance_c},
         (*_HOPS, *_BOLTS, *_PAUSES, "longer"),
         like=("spout_every",),
-        seconds=300.0,
     ),
     "page-load-balance": Case(
         {"page-load/balance": partial(cluster.pages_on_unequal, cluster.PAGE_LOAD)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,34 @@ def tables(experiment: Experiment, found: Found) -> list[Table]:
 def remarks(experiment: Experiment, found: Found) -> list[str]:
     """Notes, what is not near what was published, and what has nothing beside it."""
     absent = [f"Not compared, {what}: {why}." for what, why in experiment.absent.items()]
-    return [*found.notes, *_far(experiment, found), *absent]
+    return [*found.notes, *_order(experiment, found), *_far(experiment, found), *absent]
+
+
+_TOLD_APART = 1.02
+"""How many times as large a figure must be to be the larger one."""
+
+
+def _order(experiment: Experiment, found: Found) -> list[str]:
+    """Variants that are not in the order published, by p99 and p99.9."""
+    lines = []
+    for figure in ("p99_ms", "p999_ms") if experiment.near is not None else ():
+        published = {
+            variant: told[figure]
+            for variant, told in experiment.published.items()
+            if figure in told and figure in found.figures.get(variant, {})
+        }
+        ranked = sorted(published, key=published.__getitem__)
+        wrong = [
+            f"{lower} and {higher}"
+            for lower, higher in pairwise(ranked)
+            if found.figures[higher][figure] < _TOLD_APART * found.figures[lower][figure]
+        ]
+        if wrong:
+            lines.append(
+                f"In the order published by {figure}, and here the other way round or less than "
+                f"2 % apart: {', '.join(wrong)}."
+            )
+    return lines
 
 
 def _far(experiment: Experiment, found: Found) -> list[str]:
