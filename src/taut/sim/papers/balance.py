@@ -82,7 +82,7 @@ def least(loads: Sequence[Sequence[float]]) -> float:
     >>> least([[2, 3, 3], [1, 2, 1]])
     0.75
     """
-    each = [sum(task) for task in zip(*loads, strict=True)]
+    each = [float(sum(task)) for task in zip(*loads, strict=True)]
     return min(each) * len(each) / sum(each)
 
 

@@ -155,8 +155,9 @@ def _passes(bolts: Sequence[cluster.Bolt]) -> float:
 def _page_reasons(bolts: Sequence[cluster.Bolt], how: str) -> tuple[Reason, ...]:
     if how == "timeout":
         why = (
-            f"the second instance comes by the machine that pauses as well with a chance of "
-            f"{100.0 * _passes(bolts):.0f} %, as {len(bolts)} bolts and the acker have a task on each."
+            "the second instance comes by the machine that pauses as well with a chance of "
+            f"{100.0 * _passes(bolts):.0f} %, as {len(bolts)} bolts and the acker have a task on "
+            "each."
         )
     elif how == "queue":
         why = (
