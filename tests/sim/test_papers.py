@@ -252,7 +252,7 @@ def test_a_shared_queue_is_shorter_by_as_much_as_measured() -> None:
     published = EXPERIMENTS["queue"].published
     measured = published["default"]["queue_ms"] / published["shared"]["queue_ms"]
     simulated = found["default"]["queue_ms"] / found["shared"]["queue_ms"]
-    assert simulated == pytest.approx(measured, rel=0.1)
+    assert simulated == pytest.approx(measured, rel=NEAR / 100.0)
     assert found["shared"]["queue_ms"] < found["default"]["queue_ms"] < found["random"]["queue_ms"]
 
 
