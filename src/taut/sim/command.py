@@ -62,7 +62,7 @@ def simulate(
             console.print(f"{each.name:24s} {each.title}", highlight=False, soft_wrap=True)
         for extra, what in (
             ("all", "All but the last two"),
-            ("calibrate", "Fit the simulated cluster anew: about an hour"),
+            ("calibrate", "Fit the simulated cluster anew: 40 minutes of a core"),
             ("calibrate/CASE", f"A part of it: {', '.join(CASES)}"),
         ):
             console.print(f"{extra:24s} {what}", highlight=False, soft_wrap=True)

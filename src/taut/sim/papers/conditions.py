@@ -205,9 +205,12 @@ def _by_load(effort: Effort) -> Found:
         _fitted_at(f"{_CHANCE * full:.0f} % of CPU", seeds, crossed),
         *lines_told(x, timeout, lines["balance"][1], "balance", "% of CPU"),
         f"With an even split the machine with one core has all that it can do at {most:.0f} %.",
-        "Its pauses are as long at every load as in the fit, so that there is something to gain by "
-        "avoiding it at little load too.",
     ]
+    if lines["balance"][1][0] > 0.0:
+        notes.append(
+            "Its pauses are as long at every load as in the fit, so that there is something to "
+            "gain by avoiding it at little load too."
+        )
     return Found(figures, lines, tuple(notes))
 
 
