@@ -20,7 +20,8 @@ from taut.spark.window import Window
 MICRO = 1_000_000
 TAKEN = ("taut_time", "taut_arrival")
 """Columns that rows which come out have beside their own, for jobs that take them."""
-_PLAIN = (bool, int, float, str, bytes, type(None))
+PLAIN = (bool, int, float, str, bytes, type(None))
+"""Types of states that can be kept without state=."""
 _KEYS = (
     pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_boolean,
     pa.types.is_date, pa.types.is_timestamp,
@@ -233,8 +234,3 @@ def order(jobs: Iterable[Job]) -> list[list[Job]]:
         levels.append(level)
         placed |= {job.name for job in level}
     return levels
-
-
-def is_plain(state: object) -> bool:
-    """Whether a state can be kept without state=."""
-    return type(state) in _PLAIN
