@@ -62,7 +62,8 @@ def kept(codec: Codec, state: Any) -> bytes:
     data = codec.keep("k", states)
     again = codec.read_state(data)
     assert same(states["k"], again)
-    assert codec.state(states["k"]) == data, "and it is stored again as it was"
+    assert codec.stored(states["k"]) == data, "and it is stored again as it was"
+    assert codec.state("k", state) == data
     return data
 
 
@@ -134,7 +135,7 @@ def test_states_that_would_come_back_as_something_else_need_their_type(
     with pytest.raises(
         JobError, match=r"job 'sums': the state of key 'k' is .* say state= .*" + suggested
     ):
-        Codec(job()).keep("k", {"k": state})
+        Codec(job()).state("k", state)
 
 
 ENDLESS: list[Any] = []
@@ -156,7 +157,7 @@ def test_states_that_cannot_be_stored(state: Any, said: str, kind: Any) -> None:
     with pytest.raises(
         JobError, match=f"job 'sums': the state of key 'k', .*, cannot be stored: .*({said})"
     ):
-        Codec(job(state=kind)).keep("k", {"k": state})
+        Codec(job(state=kind)).state("k", state)
 
 
 NAIVE = datetime.datetime(2024, 1, 2)
@@ -191,7 +192,7 @@ def test_a_state_that_is_not_what_was_stated_is_refused_before_it_is_stored(
     with pytest.raises(
         JobError, match=rf"job 'sums': the state of key 'k' is .*, and state=.*{comes_back}"
     ):
-        codec.keep("k", {"k": state})
+        codec.state("k", state)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_every_state_is_looked_at_not_the_first_alone(kind: Any, fine: Any, wron
     codec = Codec(job(state=kind))
     kept(codec, fine)
     with pytest.raises(JobError, match=r"job 'sums': the state of key 'k' is .*, and state="):
-        codec.keep("k", {"k": wrong})
+        codec.state("k", wrong)
     kept(codec, fine)
 
 
@@ -237,7 +238,8 @@ def test_what_a_worker_goes_on_with_is_what_it_has_stored() -> None:
         (1, True), (1.0, 1), ([1], [True]), ([1], [1, 1]), ([], ()), ({1: 2}, {1: 2.5}),
         ({1: 2}, {True: 2}), ({1}, {True}), ({1}, {1, 2}), ({1}, frozenset({1})),
         (Both(1.0), Both(2.0)), (Both(1.0), Visit(1)), (Pair(1, 2), (1, 2)),
-        ("a", b"a"), (2**53 + 1, float(2**53)), (EAST, EAST.astimezone(datetime.UTC)), ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ("a", b"a"), (2**53 + 1, float(2**53)), (EAST, EAST.astimezone(datetime.UTC)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
     ],
 )  # fmt: skip
 def test_what_is_not_the_same(one: Any, other: Any) -> None:
@@ -285,7 +287,7 @@ def test_states_whose_types_do_not_tell_are_read_back(kind: Any) -> None:
 
 def test_a_type_that_changes_what_it_is_given_is_refused() -> None:
     with pytest.raises(JobError, match=r"is Doubled\(n=4\) .* come back as Doubled\(n=8\)"):
-        Codec(job(state=Doubled)).keep("k", {"k": Doubled(2)})
+        Codec(job(state=Doubled)).state("k", Doubled(2))
     kept(Codec(job(state=Tree)), Tree(1, [Tree(2), Tree(3, [Tree(4)])]))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.errors import JobError, TautError
-from taut.spark.reduce.job import MICRO, Job, Span, Windows, order
+from taut.spark.reduce.job import MICRO, Job, Span, Windows, is_plain, order
 from taut.spark.window import Window
 from taut.workloads.reduce import windowed_words, words
 
@@ -92,6 +92,11 @@ def test_a_job_is_pickled_without_what_is_read_from_it() -> None:
     windowed = pickle.loads(pickle.dumps(windowed_words("30 s", slide="10 s")))
     assert windowed.windows.slide_us == 10 * MICRO
     assert not windowed.incremental
+
+
+def test_which_states_are_kept_as_they_are() -> None:
+    assert all(map(is_plain, (1, 1.5, "a", b"a", True, None)))
+    assert not any(map(is_plain, ((1,), [1], {"a": 1}, {1}, nothing, np.int64(1))))
 
 
 # -- order -------------------------------------------------------------------------------------

@@ -429,7 +429,7 @@ def test_a_state_that_grows_is_counted_as_it_is() -> None:
         run.commit({"long": 1})
         run.save()
         run.check()
-        assert run.memory.used == size_of("long", codec.state("x" * 100 * n))
+        assert run.memory.used == size_of("long", codec.state("long", "x" * 100 * n))
     store.commit()
     run = Keyed(store, codec, "tally", 5_000)
     run.fetch(["long"])

@@ -118,7 +118,11 @@ class Codec:
             f"({type(state).__name__}){why}"
         )
 
-    def state(self, state: Any) -> bytes:
+    def state(self, key: Any, state: Any) -> bytes:
+        """A state as bytes."""
+        return self.keep(key, {key: state})
+
+    def stored(self, state: Any) -> bytes:
         """A state as bytes, of one that was kept or read before."""
         return self._encode(state)
 

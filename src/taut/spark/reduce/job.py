@@ -234,3 +234,8 @@ def order(jobs: Iterable[Job]) -> list[list[Job]]:
         levels.append(level)
         placed |= {job.name for job in level}
     return levels
+
+
+def is_plain(state: object) -> bool:
+    """Whether a state can be kept without state=."""
+    return type(state) in PLAIN

@@ -351,7 +351,7 @@ class Keyed:
                 break
             data = written.pop(key, None)
             if data is None:
-                data = self._codec.state(memory.states[key])
+                data = self._codec.stored(memory.states[key])
             moved.append(key)
             self.head.floor = memory.counts[key]
             self._set_cold(key, data, memory.counts[key])
@@ -399,7 +399,7 @@ class Keyed:
         part, size = Part([], [], [], [], self.head.era), 0
         # in the order of counts: of keys that came as often, the same go first in every worker
         for key, count in self.memory.counts.items():
-            data = self._codec.state(self.memory.states[key])
+            data = self._codec.stored(self.memory.states[key])
             part.keys.append(key)
             part.states.append(data)
             part.counts.append(count)
