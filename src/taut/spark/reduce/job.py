@@ -64,7 +64,8 @@ class Job:
         Types of keys and values after ``map``.
     state
         The type of the states, such as ``list[int]``, a dataclass or a ``msgspec.Struct``. Needed
-        unless states are numbers, text, bytes, booleans or None.
+        unless states are numbers, text, bytes, booleans or None. A state that would not come back
+        as it was is refused before it is stored.
     window
         Length, or (length, slide[, start]); rows belong to windows (start, end].
     name
