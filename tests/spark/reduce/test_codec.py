@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -280,7 +280,14 @@ def test_states_of_the_stated_types_need_no_reading_back(kind: Any, states: list
     assert not any(map(look, ["a", 1, [2.5], [wrong], (2.5,), (1, 2.5), {"a": [2.5]}, {1}, wrong]))
 
 
-@pytest.mark.parametrize("kind", [Tree, Doubled, list, dict[str, Any], datetime.datetime, Loose])
+Odd = msgspec.defstruct("Odd", [("class", int)])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Tree, Doubled, Odd, Pair, Loose, list, tuple[()], dict[str, Any], datetime.datetime,
+     Visit | None, Annotated[int, msgspec.Meta(ge=0)], list[datetime.date]],
+)  # fmt: skip
 def test_states_whose_types_do_not_tell_are_read_back(kind: Any) -> None:
     assert exact(kind) is None
 
@@ -289,6 +296,10 @@ def test_a_type_that_changes_what_it_is_given_is_refused() -> None:
     with pytest.raises(JobError, match=r"is Doubled\(n=4\) .* come back as Doubled\(n=8\)"):
         Codec(job(state=Doubled)).state("k", Doubled(2))
     kept(Codec(job(state=Tree)), Tree(1, [Tree(2), Tree(3, [Tree(4)])]))
+    kept(Codec(job(state=Odd)), Odd(1))
+    kept(Codec(job(state=Annotated[int, msgspec.Meta(ge=0)])), 3)
+    with pytest.raises(JobError, match="Expected `int` >= 0"):
+        Codec(job(state=Annotated[int, msgspec.Meta(ge=0)])).state("k", -3)
 
 
 def test_a_type_that_states_cannot_have() -> None:

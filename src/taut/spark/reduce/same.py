@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import types
 from collections.abc import Callable, Sequence
+from keyword import iskeyword
 from math import isnan
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -44,13 +45,16 @@ def _inside(value: Any) -> Sequence[Any] | None:
         return value
     if isinstance(value, dict):
         return [*value, *value.values()]
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-    elif isinstance(value, msgspec.Struct):
-        names = [*value.__struct_fields__]
-    else:
-        names = [field.name for field in getattr(type(value), "__attrs_attrs__", ())]
-    return [getattr(value, name) for name in names] or None
+    return [getattr(value, name) for name in _names(type(value))] or None
+
+
+def _names(kind: type) -> list[str]:
+    """Of the fields that a type has, if it has any."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    if issubclass(kind, msgspec.Struct):
+        return [*kind.__struct_fields__]
+    return [field.name for field in getattr(kind, "__attrs_attrs__", ())]
 
 
 def steady(stated: Any) -> frozenset[type]:
@@ -78,9 +82,9 @@ def exact(stated: Any, _within: tuple[Any, ...] = ()) -> Look | None:
         return lambda value: type(value) in kinds
     origin, args, within = get_origin(stated), get_args(stated), (*_within, stated)
     look: Look | None = None
-    if stated in _within:
-        pass  # a type that has itself in it
-    elif origin is tuple and args and args[-1] is not ...:
+    if stated in _within or (origin is not None and not args):
+        pass  # a type that has itself in it, or one that says nothing of what is in it
+    elif origin is tuple and args[-1] is not ...:
         places = [f"[{at}]" for at in range(len(args))]
         look = _each(tuple, places, args, within, size=len(args))
     elif origin in (list, set, frozenset, tuple):
@@ -93,14 +97,17 @@ def exact(stated: Any, _within: tuple[Any, ...] = ()) -> Look | None:
 
 
 def _fielded(kind: type, within: tuple[Any, ...]) -> Look | None:
-    if issubclass(kind, msgspec.Struct):
-        given = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    elif dataclasses.is_dataclass(kind) and all(field.init for field in dataclasses.fields(kind)):
-        hints = get_type_hints(kind, include_extras=True)
-        given = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    else:
+    fielded = dataclasses.is_dataclass(kind) and all(f.init for f in dataclasses.fields(kind))
+    if not fielded and not issubclass(kind, msgspec.Struct):
         return None
-    return _each(kind, [f".{name}" for name in given], [*given.values()], within)
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:  # of types that are known only where it was made
+        return None
+    names = [name for name in _names(kind) if name.isidentifier() and not iskeyword(name)]
+    if names != _names(kind):
+        return None
+    return _each(kind, [f".{name}" for name in names], [hints[name] for name in names], within)
 
 
 def _each(
