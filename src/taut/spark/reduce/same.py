@@ -64,8 +64,8 @@ def steady(stated: Any) -> frozenset[type]:
     (['NoneType', 'int'], frozenset())
     """
     union = get_origin(stated) in (Union, types.UnionType)
-    kinds = frozenset(get_args(stated) if union else (type(None) if stated is None else stated,))
-    return kinds if kinds <= frozenset(PLAIN) else frozenset()
+    kinds = get_args(stated) if union else (type(None) if stated is None else stated,)
+    return frozenset(kinds) if all(kind in PLAIN for kind in kinds) else frozenset()
 
 
 def exact(stated: Any, _within: tuple[Any, ...] = ()) -> Look | None:
@@ -129,16 +129,11 @@ def _each(
         kinds, look = steady(held), exact(held, within)
         if look is None:
             return None
-        of, at_place = f"of{at}", f"value{place}"
-        names[of] = kinds or look
-        if every:
-            told = (
-                f"{of}.issuperset(map(type, {at_place}))"
-                if kinds
-                else f"all(map({of}, {at_place}))"
-            )
+        names[f"of{at}"] = kinds or look
+        if kinds:
+            test = "{}.issuperset(map(type, {}))" if every else "type({1}) in {0}"
         else:
-            told = f"type({at_place}) in {of}" if kinds else f"{of}({at_place})"
-        tests.append(told)
+            test = "all(map({}, {}))" if every else "{}({})"
+        tests.append(test.format(f"of{at}", f"value{place}"))
     made: Look = eval(f"lambda value: {' and '.join(tests)}", names)
     return made
