@@ -13,9 +13,9 @@ plain, windowed
     8,000 rows in batches of 2,000. Odd ones arrived too long ago and are put aside; the others have
     all the time there is.
 crowded
-    2,000 rows in batches of 400. They arrived when their batch was planned, or a second before, and
-    take longer than there is time for: how many are worked on goes by what was measured before.
-    Most of the first three batches arrived long ago, so that this is soon known.
+    Three batches of 50 rows, so that it is known what rows cost, and two of 400. They arrived when
+    their batch was planned, or a second before, and 400 take longer than there is time for: how
+    many are worked on goes by what was measured before.
 waiting, readmitted
     The same, with ``late="process"`` or ``readmit=True``.
 """
@@ -41,14 +41,14 @@ import taut
 from taut.workloads.generator import Load
 
 ROWS, BATCH, KEYS = 8_000, 2_000, 300
-CROWD, CROWD_BATCH, KNOWN = 2_000, 400, 1_200
-MARK, STRUCK_AFTER = 4_502, 20
+CROWD_BATCH, KNOWN = 400, 1_200
+CROWD = [n for n in range(2_000) if n >= KNOWN or n % 8 == 0]
+MARK, STRUCK_AFTER = 4_502, 5
 """The row at which a fault strikes; of a crowd it is after so many of the batch."""
 START = 1_790_000_000.0
 LATER = 4_000_000_000
 """In epoch seconds; what arrives then is never late."""
-OBJECTIVE = 5.0
-TAKES = 0.04
+OBJECTIVE, TAKES = 8.0, 0.06
 """Seconds that rows have, and that a row of a crowd takes: those of a batch that arrived with it
 are 175 for each reducer, and take longer than they have."""
 KINDS: dict[str, dict[str, Any]] = {
@@ -76,10 +76,8 @@ def struck(kind: str) -> int:
     return 4 if crowds(kind) else 2
 
 
-def age_of(n: int) -> int | None:
-    """Seconds from the arrival of a row in a crowd to the plan of its batch; None if long ago."""
-    if n < KNOWN and n % 8:
-        return None
+def age_of(n: int) -> int:
+    """Seconds from the arrival of a row in a crowd to the plan of its batch."""
     return 0 if n % 8 else 1
 
 
@@ -146,16 +144,14 @@ def load(spark: SparkSession, kind: str) -> DataFrame:
     """Rows with value, key, time and arrival."""
     n, now = F.col("n").cast("int"), F.unix_micros(F.current_timestamp())
     if crowds(kind):
-        load = Load(START, 1_000, total=CROWD, max_rows_per_batch=CROWD_BATCH, partitions=2)
-        age = F.udf(age_of, "int")("n")
-        arrival = F.coalesce(
-            F.timestamp_micros(now - age * 1_000_000), F.timestamp_seconds(F.lit(START))
-        )
+        load = Load(START, 1_000, CROWD[-1] + 1, max_rows_per_batch=CROWD_BATCH, partitions=2)
+        rows = load.stream(spark).where((n >= KNOWN) | (n % 8 == 0))
+        arrival = F.timestamp_micros(now - F.udf(age_of, "int")("n") * 1_000_000)
     else:
-        load = Load(START, 1_000, total=ROWS, max_rows_per_batch=BATCH, partitions=2)
+        rows = Load(START, 1_000, ROWS, max_rows_per_batch=BATCH, partitions=2).stream(spark)
         arrival = F.timestamp_seconds(F.when(n % 2 == 0, F.lit(LATER)).otherwise(F.lit(START)))
     time = (F.lit(START) * 1_000_000).cast("long") + F.col("n") * 1_000
-    return load.stream(spark).select(
+    return rows.select(
         n.alias("value"),
         F.udf(key_of, "int")("n").alias("key"),
         F.timestamp_micros(time).alias("time"),

@@ -34,7 +34,7 @@ def same(value: Any, other: Any) -> bool:
     if mine is not None and its is not None:
         return len(mine) == len(its) and all(map(same, mine, its))
     if isinstance(value, datetime.datetime | datetime.time):
-        return value == other and value.utcoffset() == other.utcoffset()
+        return bool(value == other) and value.utcoffset() == other.utcoffset()
     # what is not a number is not equal to itself
     return bool(value == other or (isinstance(value, float) and isnan(value) and isnan(other)))
 
