@@ -104,7 +104,7 @@ def test_the_code_of_reduce(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_the_example_of_overload(tmp_path: Path) -> None:
-    said = run([str(ROOT / "examples" / "overload.py"), "30"], tmp_path)
+    said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
     told = re.findall(
         r"^([a-z-]+): (\d+) % of ([\d,]+) rows on time, ([\d,]+) put aside$", said, re.MULTILINE
     )
