@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import taut.policy.memory
 from taut.policy import LeastSlack, MemoryManaged, MemoryManagement, QueryView
-from taut.policy.memory import freed_rows
+from taut.policy.memory import best_cut, freed_rows
 from taut.policy.view import Delay, Operator, Stream
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=100)
@@ -58,6 +58,24 @@ def test_freed_rows_examples() -> None:
     assert freed_rows([Operator(100, 0.0, 0.1)], 1.0) == pytest.approx(10.0)  # what fits
     # cut before the operator that multiplies the rows again
     assert freed_rows([Operator(100, 0.2, 0.0), Operator(0, 10.0, 0.0)], 1.0) == 80.0
+
+
+@STEADY
+@given(operators=OPERATORS, cycle=st.floats(0.01, 2))
+def test_a_cut_frees_what_is_said(operators: list[Operator], cycle: float) -> None:
+    freed, cut = best_cut(operators, cycle)
+    assert freed == freed_rows(operators[:cut], cycle) == freed_rows(operators, cycle)
+    assert cut == 0 or freed > freed_rows(operators[: cut - 1], cycle)
+
+
+def test_a_pipeline_is_cut_under_stress_only() -> None:
+    policy = managed()
+    steps = (Operator(100, 0.2, 1e-6), Operator(10, 3.0, 1e-6), Operator(0, 1.0, 1e-6))
+    filters = dataclasses.replace(query("a", 10), operators=steps)
+    stays = dataclasses.replace(query("b", 10), operators=(Operator(10, 1.0, 1e-6),))
+    assert (policy.cut(filters), policy.cut(stays)) == (3, 1)
+    policy.observe(0.0, 0.9)
+    assert (policy.cut(filters), policy.cut(stays)) == (1, 1)
 
 
 @STEADY

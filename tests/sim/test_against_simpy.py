@@ -6,11 +6,12 @@ from collections.abc import Callable, Generator
 from itertools import cycle
 from typing import Any
 
-import numpy as np
 import pytest
 import simpy
 
 from taut.sim.cluster import Machine, Network, Operator, Spout, Topology
+from taut.sim.cluster.spout import Emitting
+from taut.sim.cluster.unit import Flight
 from taut.sim.draws import Constant, Exponential, Gamma, drawing
 from taut.sim.kernel import Kernel
 
@@ -18,11 +19,14 @@ GAP, FIRST, SECOND, DELAY = Exponential(0.56), Exponential(0.8), Gamma(0.7, 0.5)
 SECONDS = 2_000.0
 
 
-def simpys(seed: int, shared: bool, many_cores: int | None) -> list[float]:
-    """Latencies of a spout, two tasks in turn, and two more that share a queue or do not."""
+def simpys(seed: int, shared: bool, many_cores: int | None) -> dict[float, float]:
+    """Tuples of a spout, two tasks in turn, and two more that share a queue or do not.
+
+    When each ended, by when it was issued.
+    """
     environment = simpy.Environment()
     kernel = Kernel(seed)
-    latencies: list[float] = []
+    ended: dict[float, float] = {}
     first = [simpy.Resource(environment, 1) for _ in range(2)]
     second = [simpy.Resource(environment, 1) for _ in range(2)]
     if shared:
@@ -57,7 +61,7 @@ def simpys(seed: int, shared: bool, many_cores: int | None) -> list[float]:
         m = next(from_first[n])
         yield environment.timeout(DELAY)
         yield from served(second[m], work[f"second:{0 if shared else m}"])
-        latencies.append(environment.now - issued)
+        ended[issued] = environment.now
 
     def spout() -> Generator[simpy.Event, None, None]:
         gap = drawing(GAP, kernel.stream("spout0/gaps"))
@@ -69,12 +73,12 @@ def simpys(seed: int, shared: bool, many_cores: int | None) -> list[float]:
 
     environment.process(spout())
     environment.run()
-    return latencies
+    return ended
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("cores", [None, 3])
-def test_event_for_event(shared: bool, cores: int | None) -> None:
+def test_tuple_by_tuple(shared: bool, cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     topology = Topology(
         Spout(1, GAP),
         (
@@ -84,7 +88,18 @@ def test_event_for_event(shared: bool, cores: int | None) -> None:
         (Machine(cores),),
         Network(Constant(DELAY)),
     )
-    found = topology.run(SECONDS, seed=5).latencies
-    expected = np.array(simpys(5, shared, cores))
+    found: dict[float, float] = {}
+    hears = Emitting.acknowledged
+
+    def noting(self: Emitting, flight: Flight) -> None:
+        found[flight.unit.issued] = self._kernel.now
+        hears(self, flight)
+
+    monkeypatch.setattr(Emitting, "acknowledged", noting)
+    topology.run(SECONDS, seed=5)
+    expected = simpys(5, shared, cores)
     assert len(found) == len(expected) > 3_000
-    assert np.sort(found) == pytest.approx(np.sort(expected), rel=1e-9)
+    issued = sorted(found)
+    assert issued == pytest.approx(sorted(expected), rel=1e-9)
+    ends = [expected[at] for at in sorted(expected)]
+    assert [found[at] for at in issued] == pytest.approx(ends, rel=1e-9)

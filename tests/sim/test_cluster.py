@@ -202,12 +202,15 @@ def test_the_first_of_two_instances_counts() -> None:
     assert set(latencies(1.0).round(9)) == {0.01}
 
 
-class After100ms:
+class After:
     eager = False
     timeout = None
 
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
     def due(self, size: int, now: float) -> float:
-        return now + 0.1
+        return now + self.seconds
 
     def observe(self, size: int, seconds: float, now: float) -> None: ...
 
@@ -218,7 +221,7 @@ class After100ms:
 def test_what_takes_too_long_is_issued_once_more(late: float) -> None:
     """Every second tuple goes to a task that takes a second; its other instance does not."""
     topology = Topology(
-        Spout(1, Constant(3.0), After100ms, late=late),
+        Spout(1, Constant(3.0), lambda: After(0.1), late=late),
         (one(0.5, 2, machines=(0, 1)),),
         (Machine(speed=0.5), Machine(speed=50.0)),
     )
@@ -228,6 +231,25 @@ def test_what_takes_too_long_is_issued_once_more(late: float) -> None:
     assert outcome.cost == len(again) / len(outcome.latencies)
     assert again.min() == pytest.approx(0.11, abs=0.01 + 1e-9)
     assert again.max() == pytest.approx(0.11 + 0.1 * late, abs=0.01 + 1e-9)
+
+
+@pytest.mark.parametrize("grouping", [Shuffle(), Random(), Balanced(BALANCES["even"])])
+def test_the_second_instance_goes_to_another_task(grouping: Grouping) -> None:
+    """Of five tasks one takes 1.4 s; four tuples come until a timeout, so that it is due again."""
+    topology = Topology(
+        Spout(1, Constant(0.3), lambda: After(1.3)),
+        (one(0.01, 5, grouping=grouping, machines=(0, 1, 2, 3, 4)),),
+        (Machine(speed=0.01 / 1.4), *(Machine() for _ in range(4))),
+    )
+    outcome = topology.run(600.0)
+    again = outcome.latencies[outcome.latencies > 0.1]
+    assert outcome.cost == len(again) / len(outcome.latencies) > 0.1
+    assert set(again.round(9)) == {1.31}
+
+
+def test_where_there_is_one_task_it_gets_both_instances() -> None:
+    topology = Topology(Spout(1, Constant(3.0), lambda: Replication(1.0)), (one(0.5),))
+    assert set(topology.run(60.0).latencies.round(9)) == {0.5}
 
 
 def test_the_timeout_shortens_the_tail() -> None:

@@ -76,3 +76,21 @@ def test_a_run_does_not_turn_the_clock_back() -> None:
     for wrong in (3.0, float("nan")):
         with pytest.raises(ValueError, match=r"it is 5\.0 already"):
             kernel.run(wrong)
+
+
+def test_a_heap_out_of_order_is_found_out() -> None:
+    kernel = Kernel()
+    for time in (1.0, 2.0, 3.0):
+        kernel.at(time, print)
+    kernel.check()
+    kernel.heap.reverse()
+    with pytest.raises(AssertionError):
+        kernel.check()
+
+
+def test_an_event_that_was_left_behind_is_found_out() -> None:
+    kernel = Kernel()
+    kernel.at(1.0, print)
+    kernel.now = 2.0
+    with pytest.raises(AssertionError):
+        kernel.check()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from taut.policy.deadline import CHOICES, SCHEDULES, Job, Schedule
-from taut.sim.draws import Constant
-from taut.sim.reducer import Microbatches, Outcome, Reducer
+from taut.policy.deadline import CHOICES, SCHEDULES, Fifo, Job, Schedule, tree
+from taut.sim.kernel import Kernel
+from taut.sim.optimum import batches, instance, optimum
+from taut.sim.reducer import Microbatches, Outcome, Reducer, work
 
 FITS = Reducer(rate=20_000.0, keys=2_000, hot_cost=20e-6, cold_cost=200e-6)
 
@@ -62,74 +66,98 @@ def test_with_half_the_memory_nine_of_ten_are_on_time() -> None:
     assert reducer.run(SCHEDULES["fifo"](), 8.0, seed=1).share < 0.5
 
 
-Come = list[tuple[float, Job]]
-
-
-def optimum(rows: Come) -> int:
-    """The most rows on time of one who knows all that will come, by trying every set.
-
-    For a set, when it can be done at the earliest: from that of each set with a row less.
-    """
-    done = [0.0] + [float("inf")] * (2 ** len(rows) - 1)
-    for some in range(len(done)):
-        for n, (at, job) in enumerate(rows):
-            if not some >> n & 1 and done[some] < float("inf"):
-                end = max(done[some], at) + job.cost
-                if end <= job.deadline + 1e-9:
-                    done[some | 1 << n] = min(done[some | 1 << n], end)
-    return max(some.bit_count() for some, end in enumerate(done) if end < float("inf"))
-
-
-def online(schedule: Schedule, rows: Come) -> int:
-    now, on_time = 0.0, 0
-    coming = sorted({at for at, _ in rows}, reverse=True)
-    while True:
-        while coming and coming[-1] <= now:
-            at = coming.pop()
-            schedule.release([job for when, job in rows if when == at], now)
-        job = schedule.next(now)
-        if job is not None:
-            now += job.cost
-            on_time += now <= job.deadline + 1e-9
-        elif coming:
-            now = coming[-1]
-        else:
-            return on_time
-
-
-def small(draw: random.Random, load: float, constraint: float, ratio: float) -> Come:
-    """Up to ten rows in two to five batches, some of them so many times as expensive."""
-    batches = draw.randint(2, 5)
-    cheap = load * batches / 10 / (0.7 + 0.3 * ratio)
-    rows = []
-    for n in range(10):
-        came = batches * draw.random()
-        cost = cheap * (ratio if draw.random() < 0.3 else 1.0)
-        rows.append((float(int(came) + 1), Job(n, came + constraint, cost)))
-    return rows
-
-
-@pytest.mark.parametrize("load", [1.0, 1.36, 1.8, 3.0])
-def test_close_to_who_knows_all_that_will_come(load: float) -> None:
-    draw = random.Random(1)
-    best, made = 0, dict.fromkeys(SCHEDULES, 0)
-    for constraint in (1.5, 2.0, 3.0, 5.0):
-        for ratio in (2.0, 5.0, 20.0):
-            for _ in range(15):
-                rows = small(draw, load, constraint, ratio)
-                best += optimum(rows)
-                for name, build in SCHEDULES.items():
-                    made[name] += online(build(), rows)
-    assert 0.98 * best <= made["cost-aware"] <= best
-    assert made["cost-aware"] == max(made.values())
-
-
 def test_the_optimum_of_instances_that_are_known() -> None:
     waits = [(0.0, Job(1, 10.0, 5.0)), (1.0, Job(2, 2.0, 1.0)), (2.0, Job(3, 3.0, 1.0))]
     assert optimum(waits) == 3, "it waits for what has not come yet"
-    assert online(SCHEDULES["cost-aware"](), waits) == 1
+    assert work(SCHEDULES["cost-aware"](), batches(waits)) == Outcome(1, 0, 2)
     assert optimum([(0.0, Job(n, 2.0, 1.0)) for n in range(5)]) == 2
     assert optimum([]) == 0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(list(SCHEDULES)), st.floats(0.5, 3.0))
+def test_nobody_has_more_on_time_than_one_who_knows_all(seed: int, name: str, load: float) -> None:
+    rows = instance(np.random.default_rng(seed), load, 2.0, 5.0)
+    outcome = work(SCHEDULES[name](), batches(rows))
+    assert outcome.on_time <= optimum(rows)
+    assert outcome.on_time + outcome.late + outcome.given_up == len(rows)
+
+
+def test_rows_of_the_warm_up_and_after_do_not_count() -> None:
+    """A backlog that has grown before is there, and the last rows are not alone."""
+    over = replace(SHORT, rate=2.0 / SHORT.hot_cost)
+    rows = sum(len(came) for _, came, _ in over.rows(6.0, seed=1)) / 6.0
+    cold, warm = (
+        over.run(SCHEDULES["fifo"](), 3.0, seed=1, warm_up=warm_up, after=1.0)
+        for warm_up in (0.0, 2.0)
+    )
+    assert sum((warm.on_time, warm.late, warm.given_up)) == pytest.approx(3.0 * rows, rel=0.02)
+    assert warm.share == 0.0 < cold.share
+    alone, among = (
+        over.run(SCHEDULES["cost-aware"](), 3.0, seed=1, warm_up=2.0, after=after)
+        for after in (0.0, 1.0)
+    )
+    assert among.share == pytest.approx(0.5, abs=0.01)
+    assert among.share < alone.share
+    together = Microbatches(over).run(CHOICES["fifo"], 3.0, seed=1, warm_up=2.0, after=1.0)
+    assert together.late == pytest.approx(3.0 * rows, rel=0.02)
+
+
+class Forgets(Fifo):
+    """Loses a row of every batch."""
+
+    def release(self, batch: Sequence[Job], now: float) -> None:
+        super().release(batch[1:], now)
+
+
+class Repeats(Fifo):
+    """Says at the end that it has given up a row that it had done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Job | None = None
+
+    def next(self, now: float) -> Job | None:
+        job = super().next(now)
+        if job is None and self.last is not None:
+            self._up.append(self.last)
+        self.last = job
+        return job
+
+
+@pytest.mark.parametrize("wrong", [Forgets, Repeats])
+def test_a_schedule_that_loses_rows_or_makes_them_up_is_found_out(wrong: type[Schedule]) -> None:
+    with pytest.raises(AssertionError):
+        FITS.run(wrong(), 0.5, seed=1)
+
+
+def test_the_tree_of_a_schedule_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree whose sums are wrong is found out, though each row is done or given up."""
+    told = tree._told
+
+    def wrong(node: tree._Node) -> tree._Node:
+        told(node)
+        node.cost += 1e-6
+        return node
+
+    FITS.run(SCHEDULES["cost-aware"](), 0.5, seed=1)
+    monkeypatch.setattr(tree, "_told", wrong)
+    with pytest.raises(AssertionError):
+        FITS.run(SCHEDULES["cost-aware"](), 0.5, seed=1)
+
+
+def test_the_kernel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(kernel: Kernel) -> None:
+        raise AssertionError("out of order")
+
+    monkeypatch.setattr(Kernel, "check", broken)
+    with pytest.raises(AssertionError, match="out of order"):
+        FITS.run(SCHEDULES["fifo"](), 0.5, seed=1)
+
+
+@pytest.mark.parametrize("rows", [-1, 10**6])
+def test_a_choice_of_rows_that_are_not_there_is_found_out(rows: int) -> None:
+    with pytest.raises(AssertionError, match="no more rows of a group than there are"):
+        Microbatches(FITS).run(lambda groups, now, after: [rows] * len(groups), 0.5, seed=1)
 
 
 @pytest.mark.parametrize("memory", [1.0, 0.5, 0.25])
@@ -139,8 +167,8 @@ def test_in_micro_batches_cost_aware_is_never_behind(
     load: float, memory: float, overhead: float
 ) -> None:
     reducer = replace(SHORT, rate=load / SHORT.hot_cost, memory=memory, stamp_s=0.0)
-    batches = Microbatches(reducer, overhead / 2, overhead / 2)
-    shares = {name: batches.run(choice, 8.0, seed=1).share for name, choice in CHOICES.items()}
+    made = Microbatches(reducer, overhead / 2, overhead / 2)
+    shares = {name: made.run(choice, 8.0, seed=1).share for name, choice in CHOICES.items()}
     assert shares["cost-aware"] == max(shares.values())
     if shares["fifo"] < 0.9:
         assert shares["cost-aware"] > shares["fifo"] + 0.1
@@ -158,29 +186,29 @@ def test_in_micro_batches_with_time_enough_all_choices_are_one(memory: float) ->
 def test_in_micro_batches_nothing_is_left_out_for_coarse_steps() -> None:
     """All can be on time, but hardly; a deadline rounded down by a step could not be kept."""
     reducer = replace(SHORT, cold_cost=5e-4, memory=0.5, stamp_s=0.0)
-    batches = Microbatches(replace(reducer, rate=0.8 * reducer.rate / reducer.load))
+    made = Microbatches(replace(reducer, rate=0.8 * reducer.rate / reducer.load))
     for name in ("fifo", "cost-aware"):
-        assert batches.run(CHOICES[name], 15.0, seed=1).share == 1.0
+        assert made.run(CHOICES[name], 15.0, seed=1).share == 1.0
 
 
 def test_a_micro_batch_is_on_time_as_a_whole() -> None:
     """Rows come together at 0 and at 1; half a second before and half a second behind the work."""
     reducer = Reducer(rate=100.0, batch_s=1.0, keys=1, hot_cost=0.01, constraint=2.5, stamp_s=1.0)
     rows = [len(came) for _, came, _ in reducer.rows(2.0, seed=1)]
-    batches = Microbatches(reducer, lead=0.5, after=0.5, step_s=0.5)
+    made = Microbatches(reducer, lead=0.5, after=0.5, step_s=0.5)
     first = 1.0 + 0.01 * rows[0]
     fits = int((3.5 - (first + 1.0)) / 0.01 + 1e-6)
     assert first < 2.5
     assert 0 < fits < rows[1]
-    assert batches.run(CHOICES["fifo"], 2.0, seed=1) == Outcome(rows[0], rows[1], 0)
+    assert made.run(CHOICES["fifo"], 2.0, seed=1) == Outcome(rows[0], rows[1], 0)
     kept = Outcome(rows[0] + fits, 0, rows[1] - fits)
-    assert batches.run(CHOICES["cost-aware"], 2.0, seed=1) == kept
+    assert made.run(CHOICES["cost-aware"], 2.0, seed=1) == kept
 
 
 def test_micro_batches_come_out_the_same_again() -> None:
-    reducer = replace(SHORT, memory=0.25, lag=Constant(0.01))
-    batches = Microbatches(reducer)
-    outcomes = [batches.run(CHOICES["cost-aware"], 3.0, seed) for seed in (1, 1, 2)]
+    reducer = replace(SHORT, memory=0.25)
+    made = Microbatches(reducer)
+    outcomes = [made.run(CHOICES["cost-aware"], 3.0, seed) for seed in (1, 1, 2)]
     assert outcomes[0] == outcomes[1] != outcomes[2]
     with pytest.raises(ValueError, match="step_s=0"):
         Microbatches(reducer, step_s=0.0)

@@ -1,4 +1,8 @@
-"""The simulator decides nothing by itself: every policy in it is the class that runs on Spark."""
+"""The simulator decides nothing by itself: every policy in it is the class that runs on Spark.
+
+Names tell of a policy that was written again under the same one. That experiments do as policies
+say, whatever is written elsewhere, shows when these say something else.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,19 @@ import pytest
 
 import taut.policy
 import taut.sim
+from taut.policy.backlog import LargestBacklog, RoundRobinSignal
+from taut.policy.balance import LatencyBalance, TwoChoices
+from taut.policy.deadline import CostAware, Dover
+from taut.policy.memory import MemoryManaged
+from taut.policy.order import Fcfs, HighestRate, RoundRobin, StreamBox
+from taut.policy.sharing import Range, SharedQueue
+from taut.policy.slack import LeastSlack
+from taut.policy.timeout import AdaptiveTimeout, Replication
+from taut.policy.turns import Turns
+from taut.sim.papers import EXPERIMENTS, Effort
+
+EFFORT = Effort(seed=17, scale=0.01)
+"""Not one that other tests have run, and some experiments remember."""
 
 PROTOCOLS = {
     "Policy": {"decide"},
@@ -83,3 +100,82 @@ def test_the_checks_find_an_offender(tmp_path: Path, monkeypatch: pytest.MonkeyP
     module = importlib.import_module("offender")
     assert policies_in(module) == ["offender.Own is a Policy of its own"]
     assert written_again(module, functions_of_policies()) == {"timeout_for"}
+
+
+class Asked(Exception):
+    """A policy was."""
+
+
+@pytest.mark.parametrize(
+    ("experiment", "policy", "method"),
+    [
+        ("timeout", AdaptiveTimeout, "due"),
+        ("timeout", Replication, "due"),
+        ("page-load-timeout", AdaptiveTimeout, "due"),
+        ("queue", SharedQueue, "take"),
+        ("waiting", SharedQueue, "take"),
+        ("page-load-queue", SharedQueue, "take"),
+        ("conditions-utilisation", SharedQueue, "take"),
+        ("conditions-load", LatencyBalance, "deal"),
+        ("balance-a", LatencyBalance, "deal"),
+        ("balance-b", LatencyBalance, "adjust"),
+        ("balance-c", TwoChoices, "deal"),
+        ("page-load-balance", LatencyBalance, "deal"),
+        ("backlog-rate", LargestBacklog, "pick"),
+        ("backlog-rate", RoundRobinSignal, "pick"),
+        ("slack-ysb", LeastSlack, "decide"),
+        ("slack-ysb", MemoryManaged, "decide"),
+        ("slack-ysb", Fcfs, "decide"),
+        ("slack-ysb", RoundRobin, "decide"),
+        ("slack-ysb", HighestRate, "decide"),
+        ("slack-ysb", StreamBox, "decide"),
+        ("slack-spark", Turns, "grant"),
+        ("deadline-cold", CostAware, "release"),
+        ("deadline-cold", Dover, "release"),
+    ],
+)
+def test_experiments_ask_the_policies(
+    experiment: str, policy: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object, **__: object) -> object:
+        raise Asked
+
+    monkeypatch.setattr(policy, method, asked)
+    with pytest.raises(Asked):
+        EXPERIMENTS[experiment].run(EFFORT)
+
+
+def test_a_shared_queue_gives_out_what_its_policy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last first, instead of the first."""
+    before = EXPERIMENTS["queue"].run(EFFORT).figures
+
+    def last(self: SharedQueue, lane: int) -> Range | None:
+        queue = self._queue
+        if not queue._ranges:
+            return None
+        taken, _ = queue._ranges.pop()
+        queue.size -= taken.size
+        return taken
+
+    monkeypatch.setattr(SharedQueue, "take", last)
+    after = EXPERIMENTS["queue"].run(EFFORT).figures
+    assert after["default"] == before["default"]
+    assert after["shared"]["p999_ms"] > before["shared"]["p999_ms"]
+
+
+def test_load_moves_as_balance_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never, instead of to the fast ones."""
+    before = EXPERIMENTS["balance-b"].run(EFFORT).figures
+    monkeypatch.setattr(LatencyBalance, "_learn", lambda self, means: False)
+    after = EXPERIMENTS["balance-b"].run(EFFORT).figures
+    assert after["default"] == before["default"]
+    assert after["balance"] != before["balance"]
+
+
+def test_tuples_are_issued_twice_when_the_timeout_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never, instead of late."""
+    monkeypatch.setattr(AdaptiveTimeout, "due", lambda self, size, now: None)
+    found = EXPERIMENTS["timeout"].run(EFFORT).figures
+    assert found["timeout"]["cost"] == 0.0
+    assert found["timeout"]["p99_ms"] == found["default"]["p99_ms"]
+    assert found["replicate-100"]["cost"] > 0.9

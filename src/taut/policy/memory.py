@@ -21,16 +21,26 @@ def freed_rows(operators: Sequence[Operator], cycle: float) -> float:
     >>> freed_rows([Operator(100, 0.25, 0.001)], cycle=1.0)
     75.0
     """
-    best = 0.0
+    return best_cut(operators, cycle)[0]
+
+
+def best_cut(operators: Sequence[Operator], cycle: float) -> tuple[float, int]:
+    """Most rows that one cycle removes, and of how many operators, from the first on, that is.
+
+    >>> best_cut([Operator(100, 0.2, 0.001), Operator(0, 10.0, 0.001)], cycle=1.0)
+    (80.0, 1)
+    """
+    best, cut = 0.0, 0
     queued = cost = 0.0
     kept = 1.0
-    for operator in operators:
+    for n, operator in enumerate(operators, 1):
         queued += operator.queued
         cost += operator.row_cost
         kept *= operator.selectivity
         fits = min(queued, cycle / cost) if cost > 0 else queued
-        best = max(best, fits * (1.0 - kept))
-    return best
+        if fits * (1.0 - kept) > best:
+            best, cut = fits * (1.0 - kept), n
+    return best, cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,14 @@ class MemoryManaged:
         slacks = {q.name: self.policy.slack(now, q) for q in queries}
         chosen = min(best, key=lambda q: (slacks[q.name].value, q.name))
         return Decision(chosen.name, "swept" if chosen.streams else "batch", None, slacks)
+
+    def cut(self, query: QueryView) -> int:
+        """Operators, from the first on, that a turn of the query runs: all but under stress.
+
+        For an engine that can run a part of a pipeline: what frees most need not go to its end.
+        """
+        cut = best_cut(query.operators, self.spec.cycle)[1] if self.stressed else 0
+        return cut or len(query.operators)
 
     def slack(self, now: float, query: QueryView) -> Slack:
         """A query's slack, whatever decides at present."""

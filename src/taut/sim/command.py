@@ -49,9 +49,11 @@ def simulate(
 ) -> None:
     """Published tables and figures, simulated with Taut's own policies.
 
-    NAME is an experiment, or all; calibrate fits the simulated cluster anew.
+    NAME is an experiment, or all; calibrate fits the simulated cluster anew, and calibrate/CASE a
+    part of it.
     """
     from taut.sim.papers import EXPERIMENTS, Effort
+    from taut.sim.papers.calibrate import CASES, calibrate
 
     console = wide_console()
     known = _experiments()
@@ -60,16 +62,18 @@ def simulate(
             console.print(f"{each.name:24s} {each.title}", highlight=False, soft_wrap=True)
         for extra, what in (
             ("all", "All but the last two"),
-            ("calibrate", "Fit the simulated cluster anew: about an hour"),
+            ("calibrate", "Fit the simulated cluster anew: 40 minutes of a core"),
+            ("calibrate/CASE", f"A part of it: {', '.join(CASES)}"),
         ):
             console.print(f"{extra:24s} {what}", highlight=False, soft_wrap=True)
         return
-    if name == "calibrate":
+    kind, _, case = name.partition("/")
+    if kind == "calibrate":
         if any((json_file, picture_file, pictures, page)) or scale != 1.0:
             raise click.UsageError("calibrate takes no option but --seed")
-        from taut.sim.papers.calibrate import calibrate
-
-        calibrate(console, seed)
+        if case and case not in CASES:
+            raise click.BadParameter(f"{case!r}: one of {', '.join(CASES)}", param_hint="CASE")
+        calibrate(console, seed, (case,) if case else tuple(CASES))
         return
     if name != "all" and name not in known:
         raise click.BadParameter(

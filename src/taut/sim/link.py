@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ class Sent:
     Attributes
     ----------
     most
-        The largest backlog of any queue, when what comes in a slot has come and none is sent yet.
+        The largest backlog of any queue that a slot has left to the next.
+    peak
+        The same within slots: when what comes in one has come and none of it is sent yet.
     delays
         Whole slots from the slot of arrival to the slot it was sent in, of the tuples that were.
     backlogs
@@ -33,6 +36,7 @@ class Sent:
     """
 
     most: int
+    peak: int
     delays: Counts
     backlogs: Counts
     left: int
@@ -43,7 +47,9 @@ def poisson(random: Generator, slots: int, rates: Sequence[float], slot_s: float
     return random.poisson(np.array(rates) * slot_s, (slots, len(rates))).astype(np.int64)
 
 
-def send(arrivals: Counts, signals: Signals, hold: int = 1, look: Sequence[int] = ()) -> Sent:
+def send(
+    arrivals: Counts, signals: Signals | None, hold: int = 1, look: Sequence[int] = ()
+) -> Sent:
     """Let tuples come, and send one a slot.
 
     Parameters
@@ -51,7 +57,8 @@ def send(arrivals: Counts, signals: Signals, hold: int = 1, look: Sequence[int] 
     arrivals
         By slot and queue.
     signals
-        Says which queue may send.
+        Says which queue may send; None where all may at once, so that the link has everything and
+        sends it in the order it came. Of one slot, each queue comes first in turn.
     hold
         Slots that a queue keeps the signal.
     look
@@ -59,34 +66,45 @@ def send(arrivals: Counts, signals: Signals, hold: int = 1, look: Sequence[int] 
     """
     queues = arrivals.shape[1]
     waiting: list[deque[int]] = [deque() for _ in range(queues)]
+    line: deque[int] = deque()
     sizes = [0] * queues
     looked = frozenset(look)
     delays: list[int] = []
     backlogs: list[list[int]] = []
-    most, turn = 0, None
+    most, peak, turn = 0, 0, None
     for slot, coming in enumerate(arrivals.tolist()):
-        for queue, n in enumerate(coming):
-            if n:
-                waiting[queue].extend([slot] * n)
-                sizes[queue] += n
-                most = max(most, sizes[queue])
-        if slot % hold == 0:
+        grown = [queue for queue, n in enumerate(coming) if n]
+        for queue in grown:
+            waiting[queue].extend([slot] * coming[queue])
+            sizes[queue] += coming[queue]
+            peak = max(peak, sizes[queue])
+        if signals is None:
+            for queue in sorted(grown, key=lambda queue: (queue - slot) % queues):
+                line.extend([queue] * coming[queue])
+            turn = line.popleft() if line else None
+        elif slot % hold == 0:
             turn = signals.pick(sizes)
         if turn is not None and sizes[turn]:
             delays.append(slot - waiting[turn].popleft())
             sizes[turn] -= 1
+        for queue in grown:
+            most = max(most, sizes[queue])
         if slot + 1 in looked:
             backlogs.append(sizes.copy())
     assert sizes == [len(queue) for queue in waiting]
+    assert signals is not None or len(line) == sum(sizes)
     assert len(delays) + sum(sizes) == arrivals.sum()
-    return Sent(most, np.array(delays), np.array(backlogs), sum(sizes))
+    assert most <= peak
+    return Sent(most, peak, np.array(delays), np.array(backlogs), sum(sizes))
 
 
 def jain(backlogs: Array | Counts) -> float:
-    """How alike backlogs are: 1 when all are, 1/n when one queue has everything; 1 for none.
+    """How alike backlogs are: 1 when all are, 1/n when one queue has everything.
+
+    Without any backlog the index is nothing over nothing, and no number.
 
     >>> jain(np.array([4, 4])), jain(np.array([9, 0, 0])), jain(np.array([0, 0]))
-    (1.0, 0.3333333333333333, 1.0)
+    (1.0, 0.3333333333333333, nan)
     """
     squares = float((backlogs.astype(float) ** 2).sum())
-    return float(backlogs.sum()) ** 2 / (len(backlogs) * squares) if squares else 1.0
+    return float(backlogs.sum()) ** 2 / (len(backlogs) * squares) if squares else math.nan

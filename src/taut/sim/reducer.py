@@ -8,16 +8,18 @@ next, and which are given up.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from taut.policy.deadline import Alike, Choice, Job, Schedule
+from taut.policy.deadline import Alike, Choice, CostAware, Job, Schedule
 from taut.policy.deadline.together import ends_at
-from taut.sim.draws import NOTHING, Array, Draws, Zipf, drawing
+from taut.sim.draws import Array, Zipf
 from taut.sim.kernel import Kernel
+
+_DIGITS = 1e-9
+"""The last digit of a sum makes no row late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,6 @@ class Reducer:
         Seconds of a row whose state is in memory, or is not.
     constraint
         Seconds after its arrival by which a row must be done.
-    lag
-        From the end of a batch until the reducer has it.
     stamp_s
         Rows that come within so many seconds count as come together, as those of an input batch
         do; 0 for each at its own time.
@@ -53,7 +53,6 @@ class Reducer:
     hot_cost: float = 2e-6
     cold_cost: float = 50e-6
     constraint: float = 1.0
-    lag: Draws = NOTHING
     stamp_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,30 +85,27 @@ class Reducer:
         """The rest of them."""
         return 1.0 - self.hot_share
 
-    def run(self, schedule: Schedule, seconds: float, seed: int = 0) -> Outcome:
-        """Let rows come for so long, and work on until all are done or given up."""
-        now, on_time, late, up, released = 0.0, 0, 0, 0, 0
-        batches = deque(self._batches(seconds, seed))
-        while True:
-            while batches and batches[0][0] <= now:
-                _, batch = batches.popleft()
-                released += len(batch)
-                schedule.release(batch, now)
-            job = schedule.next(now)
-            up += len(schedule.given_up())
-            if job is not None:
-                now += job.cost
-                if now <= job.deadline:
-                    on_time += 1
-                else:
-                    late += 1
-            elif batches:
-                now = batches[0][0]
-            else:
-                break
-        assert on_time + late + up == released, "every row is done or given up"
-        assert len(schedule) == 0
-        return Outcome(on_time, late, up)
+    def run(
+        self,
+        schedule: Schedule,
+        seconds: float,
+        seed: int = 0,
+        *,
+        warm_up: float = 0.0,
+        after: float = 0.0,
+    ) -> Outcome:
+        """Let rows come for so long, and work on until all are done or given up.
+
+        Rows also come during a warm-up before and for a while after, and are worked on as all
+        others, but do not count.
+        """
+        batches = self._batches(warm_up + seconds + after, seed)
+        return work(schedule, batches, *self.due(warm_up, seconds))
+
+    def due(self, warm_up: float, seconds: float) -> tuple[float, float]:
+        """From when, and until before when, rows are due that come in so many seconds."""
+        since = warm_up + self.constraint - _DIGITS
+        return since, since + seconds
 
     def _hot(self) -> int:
         return round(self.memory * self.keys)
@@ -120,19 +116,19 @@ class Reducer:
     def rows(self, seconds: float, seed: int) -> Iterator[tuple[float, Array, Array]]:
         """When each batch reaches the reducer; when its rows arrived, in order; what they cost."""
         kernel = Kernel(seed)
-        random, lag = kernel.stream("rows"), drawing(self.lag, kernel.stream("lag"))
+        random = kernel.stream("rows")
         below = np.cumsum(self._weights())
-        hot, reached = self._hot(), 0.0
+        hot = self._hot()
         for batch in range(math.ceil(seconds / self.batch_s)):
             begin = batch * self.batch_s
             rows = int(random.poisson(self.rate * self.batch_s))
             arrivals = np.sort(begin + random.random(rows) * self.batch_s)
             cold = np.searchsorted(below, random.random(rows)) >= hot
             costs = np.where(cold, self.cold_cost, self.hot_cost)
-            reached = max(reached, begin + self.batch_s + lag())
             if self.stamp_s > 0.0:
                 arrivals = np.floor(arrivals / self.stamp_s) * self.stamp_s
-            yield reached, arrivals, costs
+            yield begin + self.batch_s, arrivals, costs
+        kernel.check()
 
     def _batches(self, seconds: float, seed: int) -> Iterator[tuple[float, list[Job]]]:
         n = 0
@@ -141,6 +137,56 @@ class Reducer:
             values = enumerate(zip(deadlines, costs.tolist(), strict=True), n)
             yield reached, [Job(i, deadline, cost) for i, (deadline, cost) in values]
             n += len(deadlines)
+
+
+def work(
+    schedule: Schedule,
+    batches: Iterable[tuple[float, Sequence[Job]]],
+    since: float = -math.inf,
+    until: float = math.inf,
+) -> Outcome:
+    """Work on batches from when they come, until all rows are done or given up.
+
+    Rows that are due from one moment on, and before another, count.
+    """
+    now, released, done, gone = 0.0, 0, 0, 0
+    on_time, late, up = 0, 0, 0
+    coming = iter(batches)
+    following = next(coming, None)
+    while True:
+        fresh = False
+        while following is not None and following[0] <= now:
+            schedule.release(following[1], now)
+            released += len(following[1])
+            following, fresh = next(coming, None), True
+        job = schedule.next(now)
+        for left in schedule.given_up():
+            gone += 1
+            up += since <= left.deadline < until
+        if fresh:
+            assert len(schedule) == released - done - gone - (job is not None), "none is lost"
+            if following is None:  # as full as it will be
+                _check(schedule)
+        if job is not None:
+            now += job.cost
+            done += 1
+            if since <= job.deadline < until:
+                on_time += now <= job.deadline
+                late += now > job.deadline
+        elif following is not None:
+            now = following[0]
+        else:
+            break
+    assert done + gone == released, "every row is done or given up"
+    assert len(schedule) == 0
+    _check(schedule)
+    return Outcome(on_time, late, up)
+
+
+def _check(schedule: Schedule) -> None:
+    """What a schedule knows of its rows is what they make it."""
+    if isinstance(schedule, CostAware):
+        schedule.tree.check()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,26 +221,44 @@ class Microbatches:
                 "negative, the last above 0"
             )
 
-    def run(self, choice: Choice, seconds: float, seed: int = 0) -> Outcome:
-        """Let rows come for so long, and run batches until all are done or given up."""
-        drawn = list(self.reducer.rows(seconds, seed))
+    def run(
+        self,
+        choice: Choice,
+        seconds: float,
+        seed: int = 0,
+        *,
+        warm_up: float = 0.0,
+        after: float = 0.0,
+    ) -> Outcome:
+        """Let rows come for so long, and run batches until all are done or given up.
+
+        Rows before and after those, as for :meth:`Reducer.run`, do not count.
+        """
+        drawn = list(self.reducer.rows(warm_up + seconds + after, seed))
         arrivals = np.concatenate([came for _, came, _ in drawn])
         costs = np.concatenate([cost for _, _, cost in drawn])
         shuffled = np.repeat(np.arange(float(len(drawn))), [len(came) for _, came, _ in drawn])
         deadlines = arrivals + self.reducer.constraint
+        since, until = self.reducer.due(warm_up, seconds)
         on_time, late, up, taken, now = 0, 0, 0, 0, 0.0
         while taken < len(arrivals):
             now = max(now, float(arrivals[taken]))
             batch = slice(taken, int(np.searchsorted(arrivals, now, side="right")))
             groups, members = _alike(deadlines[batch], costs[batch], shuffled[batch], self.step_s)
+            assert sum(group.rows for group in groups) == batch.stop - taken, "none is lost"
             kept = choice(groups, now + self.lead, self.after)
             now = ends_at(groups, kept, now + self.lead, self.after)
             for due, rows in zip(members, kept, strict=True):
-                # those with the most time of a group
-                done = int((due[len(due) - rows :] >= now - 1e-9).sum())
-                on_time, late, up = on_time + done, late + rows - done, up + len(due) - rows
+                assert 0 <= rows <= len(due), "no more rows of a group than there are"
+                counted = (since <= due) & (due < until)
+                # those with the most time of a group are worked on
+                worked = counted & (np.arange(len(due)) >= len(due) - rows)
+                done = int((worked & (due >= now - _DIGITS)).sum())
+                on_time += done
+                late += int(worked.sum()) - done
+                up += int((counted & ~worked).sum())
             taken = batch.stop
-        assert on_time + late + up == len(arrivals), "every row is done or given up"
+        assert on_time + late + up == ((since <= deadlines) & (deadlines < until)).sum()
         return Outcome(on_time, late, up)
 
 

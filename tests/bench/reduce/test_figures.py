@@ -6,16 +6,17 @@ from taut.bench.record import BenchError
 from taut.bench.reduce.figures import Point, Run, figures, judged
 from taut.bench.reduce.sustained import Sustained, line
 from taut.spark.reduce.outcome import BatchStats
-from taut.spark.reduce.terms import Stats
 
 
 def batch(number: int, written: float, kept: list[tuple[float, int]], shed: int = 0) -> BatchStats:
     rows = sum(count for _, count in kept)
-    told = Stats(0, "words", number, 0.0, 0.0, 0.0, rows=rows + shed, kept=rows, deadlines=kept)
-    if shed:
-        told.shed = {"no time for all": shed}
-        told.shed_deadlines = [(15.0, shed)]
-    return BatchStats.of(number, written, [told], shed)
+    on_time = sum(count for deadline, count in kept if deadline >= written)
+    return BatchStats(
+        batch=number, written=written, rows=rows + shed, processed=rows, readmitted=0, bad=0,
+        waiting=0, on_time=on_time, late=rows - on_time, shed={"no time for all": shed},
+        hot=0, hot_bytes=0, cold=0, row_us=0.0, cold_us=0.0, predicted=written, began=0.0,
+        ended=0.0, deadlines=kept, shed_deadlines=[(15.0, shed)] if shed else [],
+    )  # fmt: skip
 
 
 def test_shares_are_of_the_rows_that_arrived_in_the_measured_time() -> None:

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from taut.bench.commands.reduce import reduce
 from taut.bench.record import BenchError
+from taut.bench.reduce import sustained
 from taut.bench.reduce.figures import Point
 from taut.bench.reduce.measure import bench
 from taut.bench.reduce.run import WORKLOADS, Progress, Spec, job
+from taut.bench.reduce.show import legend
 from taut.cli import main
+from taut.slo import Slo
 
 SPEC = Spec("words", objective=3.0, seconds=2.0, warm_up_s=2.0, keys=500, work_us=5.0)
 
@@ -78,3 +83,22 @@ def test_wrong_arguments_are_refused(arguments: list[str], told: str) -> None:
     done = CliRunner().invoke(main, ["bench", "reduce", *arguments])
     assert done.exit_code == 2
     assert told in done.output
+
+
+def test_the_page_has_the_defaults() -> None:
+    page = Path(__file__).parents[3] / "docs" / "benchmarks.md"
+    text = " ".join(page.read_text().partition("\n## Reduce\n")[2].split())
+    assert f"its arrival + {Spec().objective:g} s (`--slo`)" in text
+    assert f"{Spec().warm_up_s:g} s of warm-up are cut from each run" in text
+    assert f"Keys are {Spec().keys:,}, by Zipf's law with exponent {Spec().zipf:g}" in text
+    assert f"computes for {Spec().work_us:g} us (`--work`)" in text
+    few, many = sustained._SIZES
+    assert f"batches of {few:,} and of {many:,} rows from a backlog" in text
+    assert f"would take {sustained.FILLED:g} of the objective" in text
+    options = {option.name: option.default for option in reduce.params}
+    assert options["work_us"] == Spec().work_us
+    assert options["keys"] == Spec().keys
+    assert Slo(str(options["objective"])).seconds == Spec().objective
+    assert float(str(options["measured"])) == Spec().seconds
+    assert f"take {sustained.FILLED:g} of the objective" in legend(Spec())
+    assert f"{Spec().warm_up_s:g} s of warm-up" in legend(Spec())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from taut.errors import JobError
 from taut.spark.reduce.codec import Codec, Cold, Part
 from taut.spark.reduce.job import Job
+from taut.spark.reduce.same import exact, same
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=200)
 
@@ -44,6 +46,27 @@ class Both:
     high: float | None = None
 
 
+class Pair(NamedTuple):
+    low: int
+    high: int
+
+
+@dataclasses.dataclass(eq=False)
+class Loose:
+    n: Any
+
+
+def kept(codec: Codec, state: Any) -> bytes:
+    """A state as bytes; what a worker goes on with is what another one reads."""
+    states = {"k": state}
+    data = codec.keep("k", states)
+    again = codec.read_state(data)
+    assert same(states["k"], again)
+    assert codec.stored(states["k"]) == data, "and it is stored again as it was"
+    assert codec.state("k", state) == data
+    return data
+
+
 PLAIN = (
     st.none()
     | st.booleans()
@@ -58,7 +81,7 @@ PLAIN = (
 @given(PLAIN)
 def test_plain_states_come_back_as_they_were(state: object) -> None:
     codec = Codec(job())
-    again = codec.read_state(codec.state("k", state))
+    again = codec.read_state(kept(codec, state))
     assert again == state
     assert type(again) is type(state)
 
@@ -73,14 +96,26 @@ def test_plain_states_come_back_as_they_were(state: object) -> None:
         (Visit, Visit(3, ("a", "b"))),
         (Both, Both(1.0)),
         (float, 0),
+        (dict[str, float], {"a": 1}),
+        (float, float("nan")),
+        (list[float], [1.5, float("nan")]),
         (int | None, None),
+        (int | float, 3),
+        (Pair, Pair(1, 2)),
+        (Loose, Loose(3)),
+        (frozenset[str], frozenset("ab")),
+        (dict[str, datetime.date], {"a": datetime.date(2024, 1, 2)}),
+        (list, [1, "a", [None, 2.5], {"b": b"c"}]),
         (list[Visit], [Visit(1)]),
         (datetime.datetime, datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)),
     ],
 )
 def test_states_of_a_stated_type_come_back_as_they_were(kind: Any, state: Any) -> None:
     codec = Codec(job(state=kind))
-    assert codec.read_state(codec.state("k", state)) == state
+    for _ in range(2):
+        again = codec.read_state(kept(codec, state))
+        assert same(state, again)
+        assert isinstance(state, int) or type(again) is type(state)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +138,10 @@ def test_states_that_would_come_back_as_something_else_need_their_type(
         Codec(job()).state("k", state)
 
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [
@@ -110,6 +149,7 @@ def test_states_that_would_come_back_as_something_else_need_their_type(
         (np.int64(3), r"numpy\.int64"),
         (2**70, r"ints < -2\*\*63"),
         (object(), "object"),
+        (ENDLESS, "recursion"),
     ],
 )
 @pytest.mark.parametrize("kind", [None, int])
@@ -120,15 +160,146 @@ def test_states_that_cannot_be_stored(state: Any, said: str, kind: Any) -> None:
         Codec(job(state=kind)).state("k", state)
 
 
+NAIVE = datetime.datetime(2024, 1, 2)
+EAST = datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+
+
 @pytest.mark.parametrize(
-    ("kind", "state"), [(int, 1.5), (int, "a"), (list[int], (1, 2)), (Visit, Both(1.0)), (str, 3)]
+    ("kind", "state", "comes_back"),
+    [
+        (int, 1.5, "Expected `int`"),
+        (int, "a", "Expected `int`"),
+        (int, True, "Expected `int`"),
+        (list[int], (1, 2), r"\[1, 2\] \(list\)"),
+        (Visit, Both(1.0), "missing required field"),
+        (Visit, Visit(2.5), r"Expected `int`, got `float` - at `\$.clicks`"),  # type: ignore[arg-type]  # wrong on purpose
+        (str, 3, "Expected `str`"),
+        (list, [(1, 2)], r"\[\[1, 2\]\] \(list\)"),
+        (dict, {"a": NAIVE}, r"\{'a': '2024-01-02T00:00:00'\}"),
+        (dict, {"a": {1}}, r"\{'a': \[1\]\}"),
+        (dict[str, int], collections.Counter("ab"), r"\(dict\)"),
+        (dict[str, dict[str, int]], {"a": collections.defaultdict(int)}, r"\(dict\)"),
+        (tuple[int, int], Pair(1, 2), r"\(1, 2\) \(tuple\)"),
+        (list[float], [2**53 + 1], "9007199254740992"),
+        (datetime.datetime, EAST, "2024, 1, 1, 22, 0"),
+        (Loose, Loose((1,)), r"\[1\]"),
+    ],
 )
 def test_a_state_that_is_not_what_was_stated_is_refused_before_it_is_stored(
-    kind: Any, state: Any
+    kind: Any, state: Any, comes_back: str
 ) -> None:
     codec = Codec(job(state=kind))
-    with pytest.raises(JobError, match=r"job 'sums': the state of key 'k' is .*, and state="):
+    with pytest.raises(
+        JobError, match=rf"job 'sums': the state of key 'k' is .*, and state=.*{comes_back}"
+    ):
         codec.state("k", state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "wrong"),
+    [
+        (list[int], [1], [3.5]),
+        (list, [1], [(1, 2)]),
+        (dict, {"a": 1}, {"a": NAIVE}),
+        (dict, {"a": 1}, {"a": {1}}),
+        (set[int], {1}, {"a"}),
+        (Visit, Visit(1), Visit(1, ["a"])),  # type: ignore[arg-type]  # wrong on purpose
+        (Both, Both(1.0), Both("a")),  # type: ignore[arg-type]  # wrong on purpose
+        (float | list[int], 1.5, [1.5]),
+        (int | None, None, False),
+    ],
+)
+def test_every_state_is_looked_at_not_the_first_alone(kind: Any, fine: Any, wrong: Any) -> None:
+    codec = Codec(job(state=kind))
+    kept(codec, fine)
+    with pytest.raises(JobError, match=r"job 'sums': the state of key 'k' is .*, and state="):
+        codec.state("k", wrong)
+    kept(codec, fine)
+
+
+def test_what_a_worker_goes_on_with_is_what_it_has_stored() -> None:
+    """Equal is not the same: a state that passes for what was stated becomes it at once."""
+    codec = Codec(job(state=dict[str, float]))
+    states: dict[str, Any] = {"k": {}}
+    codec.keep("k", states)
+    shared = {"a": 1}
+    states["k"] = shared
+    codec.keep("k", states)
+    assert repr(states["k"]) == "{'a': 1.0}"
+    states["k"] = collections.Counter("ab")
+    with pytest.raises(JobError, match="come back as"):
+        codec.keep("k", states)
+    assert states["k"] is not shared
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True), (1.0, 1), ([1], [True]), ([1], [1, 1]), ([], ()), ({1: 2}, {1: 2.5}),
+        ({1: 2}, {True: 2}), ({1}, {True}), ({1}, {1, 2}), ({1}, frozenset({1})),
+        (Both(1.0), Both(2.0)), (Both(1.0), Visit(1)), (Pair(1, 2), (1, 2)),
+        ("a", b"a"), (2**53 + 1, float(2**53)), (EAST, EAST.astimezone(datetime.UTC)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ],
+)  # fmt: skip
+def test_what_is_not_the_same(one: Any, other: Any) -> None:
+    assert not same(one, other)
+    assert same(one, one)
+    assert same(other, other)
+
+
+class Tree(msgspec.Struct):
+    n: int
+    below: list[Tree] = []
+
+
+class Doubled(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        self.n *= 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "states"),
+    [
+        (Visit, [Visit(1), Visit(3, ("a", "b"))]),
+        (Both, [Both(1.0), Both(1.0, 2.0)]),
+        (tuple[int, str], [(1, "a")]),
+        (tuple[int, ...], [(), (1, 2)]),
+        (list[Visit], [[], [Visit(1, ("a",))]]),
+        (dict[str, list[int | None]], [{}, {"a": [1, None]}]),
+        (set[str], [{"a"}]),
+    ],
+)
+def test_states_of_the_stated_types_need_no_reading_back(kind: Any, states: list[Any]) -> None:
+    look = exact(kind)
+    assert look is not None
+    assert all(map(look, states))
+    wrong = Visit("1")  # type: ignore[arg-type]  # on purpose
+    assert not any(map(look, ["a", 1, [2.5], [wrong], (2.5,), (1, 2.5), {"a": [2.5]}, {1}, wrong]))
+
+
+Odd = msgspec.defstruct("Odd", [("class", int)])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Tree, Doubled, Odd, Pair, Loose, list, tuple[()], dict[str, Any], datetime.datetime,
+     Visit | None, Annotated[int, msgspec.Meta(ge=0)], list[datetime.date]],
+)  # fmt: skip
+def test_states_whose_types_do_not_tell_are_read_back(kind: Any) -> None:
+    assert exact(kind) is None
+
+
+def test_a_type_that_changes_what_it_is_given_is_refused() -> None:
+    with pytest.raises(JobError, match=r"is Doubled\(n=4\) .* come back as Doubled\(n=8\)"):
+        Codec(job(state=Doubled)).state("k", Doubled(2))
+    kept(Codec(job(state=Tree)), Tree(1, [Tree(2), Tree(3, [Tree(4)])]))
+    kept(Codec(job(state=Odd)), Odd(1))
+    kept(Codec(job(state=Annotated[int, msgspec.Meta(ge=0)])), 3)
+    with pytest.raises(JobError, match="Expected `int` >= 0"):
+        Codec(job(state=Annotated[int, msgspec.Meta(ge=0)])).state("k", -3)
 
 
 def test_a_type_that_states_cannot_have() -> None:
@@ -137,7 +308,7 @@ def test_a_type_that_states_cannot_have() -> None:
 
 
 def test_a_state_of_another_type_than_it_was_stored_with() -> None:
-    stored = Codec(job(state=list[int])).state("k", [1])
+    stored = kept(Codec(job(state=list[int])), [1])
     with pytest.raises(
         JobError, match=r"job 'sums': a stored state is no <class 'int'>: .* was state= another"
     ):

@@ -444,6 +444,55 @@ def test_a_state_that_grows_is_counted_as_it_is() -> None:
     assert len(Keyed(store, codec, "tally", 5_000).states["long"]) == 2_900
 
 
+def test_keys_count_with_all_they_hold() -> None:
+    data = b"\x01"
+    short, long = size_of("k", data), size_of("k" * 1_000, data)
+    assert long - short == 999
+    assert size_of(("k" * 1_000, 5), data) - size_of(("k", 5), data) == 999
+    assert size_of(("k", 5), data) > short
+
+
+def test_a_state_is_the_same_for_a_worker_with_a_copy_and_one_without() -> None:
+    of = tally(init=lambda key: {}, state=dict[str, float])
+    store, codec, workers = DictStore(), Codec(of), Workers()
+
+    def add(state: dict[str, float]) -> str:
+        run = Keyed(store, codec, "tally")
+        before = repr(run.states.get("k"))
+        run.states["k"] = state
+        run.commit({"k": 1})
+        run.save()
+        store.commit()
+        return before
+
+    def seen() -> str:
+        return repr(Keyed(store, codec, "tally").states["k"])
+
+    workers.run("one", lambda: add({"a": 1}))
+    assert workers.run("one", seen) == workers.run("new", seen) == "{'a': 1.0}"
+    with short_log(_LONGEST_LOG=0):
+        workers.run("one", lambda: add({"a": 2, "b": 2.5}))
+        workers.run("one", lambda: check(store, of))
+    assert workers.run("one", seen) == workers.run("new", seen) == "{'a': 2.0, 'b': 2.5}"
+
+
+def test_a_state_that_would_come_back_as_another_is_not_stored() -> None:
+    of = tally(init=lambda key: [], state=list[int])
+    store, codec = DictStore(), Codec(of)
+    for state in ([1], [3.5]):
+        run = Keyed(store, codec, "tally")
+        run.states["k"] = state
+        if state == [1]:
+            run.commit({"k": 1})
+            run.save()
+            store.commit()
+            continue
+        with pytest.raises(JobError, match=r"key 'k' is \[3.5\] .* Expected `int`, got `float`"):
+            run.commit({"k": 1})
+    store.rollback()
+    assert states(store, of) == {"k": [1]}
+
+
 def test_a_key_that_is_fetched_and_not_changed_stays_outside() -> None:
     store = DictStore()
     budget = 3 * KEY

@@ -112,9 +112,10 @@ def reduce(
     """More rows than can be on time, or less memory than states: how many are on time?
 
     Every variant at every memory with every load. ``--workload speed`` measures words a second on
-    one core instead, and what deciding costs a row.
+    one core instead, and what deciding costs a row: in the policy's tree and grouped form, and in a
+    reducer.
     """
-    from taut.bench.reduce.show import legend, live, results, speeds
+    from taut.bench.reduce.show import legend, live, results, speeds, speeds_legend
 
     console = wide_console()
     if workload == "speed":
@@ -123,6 +124,7 @@ def reduce(
         with live(console) as watch:
             record = speed.bench(measured, rounds, watch)
         console.print(speeds(record.figures))
+        console.print(speeds_legend(record.options["cores"]), highlight=False, soft_wrap=True)
     else:
         from taut.bench.reduce.figures import Point
         from taut.bench.reduce.measure import bench as measure

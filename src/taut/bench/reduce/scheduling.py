@@ -10,6 +10,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.bench.reduce.choosing import reducer_us
 from taut.policy.deadline import Alike, CostAware, GroupedCostAware, Job
 
 _LOADS = (1.0, 1.36, 1.8)
@@ -32,24 +33,28 @@ class _Batch:
 def scheduling_us(
     seed: int = 1, rounds: int = 5, *, batches: int = 50, rows: int = 1_000
 ) -> dict[str, float]:
-    """Microseconds a row, from its release until it is next or given up.
+    """Microseconds a row: in the policy's two structures, and in a reducer.
 
-    The mean over loads of 1.0, 1.36 and 1.8 with two costs, and the median of the rounds. Rows of
-    the tree have deadlines of their own, which is the worst for it; counting rows that are alike is
-    part of the grouped form.
+    The mean over loads of 1.0, 1.36 and 1.8 with two costs, and the median of the rounds. The tree
+    and the grouped form serve rows one after the other, from release until next or given up, and
+    are what the simulator runs; no row on Spark passes them. Rows of the tree have deadlines of
+    their own, which is the worst for it; counting rows that are alike is part of the grouped form.
+    A reducer on Spark chooses once among all rows of a batch, which are out together.
 
     Parameters
     ----------
     batches, rows
-        Shuffle batches, and rows in each.
+        Shuffle batches, and rows in each; a reducer's batch has ten of them.
     """
-    tree, grouped = [], []
+    told: dict[str, list[float]] = {"grouped": [], "tree": [], "reducer": []}
     for round_ in range(rounds):
         random = np.random.default_rng([seed, round_])
         drawn = [list(_batches(random, load, batches, rows)) for load in _LOADS]
-        tree.append(fmean(tree_us(some) for some in drawn))
-        grouped.append(fmean(grouped_us(some) for some in drawn))
-    return {"scheduling.grouped_us": median(grouped), "scheduling.tree_us": median(tree)}
+        told["tree"].append(fmean(tree_us(some) for some in drawn))
+        told["grouped"].append(fmean(grouped_us(some) for some in drawn))
+        many = max(1, batches // 10)
+        told["reducer"].append(fmean(reducer_us(random, load, many, 10 * rows) for load in _LOADS))
+    return {f"scheduling.{name}_us": median(each) for name, each in told.items()}
 
 
 def tree_us(batches: Sequence[_Batch]) -> float:

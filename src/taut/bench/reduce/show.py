@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from taut.bench.lines import live as shown
 from taut.bench.reduce.figures import Run, figures
 from taut.bench.reduce.run import Progress, Spec, Watcher
+from taut.bench.reduce.sustained import FILLED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,8 +65,8 @@ def legend(spec: Spec) -> str:
         "what is left was put aside or still waited in the source. A row is on time if the results "
         "of its batch were written by its deadline. memory: the share of the states' bytes that a "
         "reducer may keep in its worker. Load 1 is the rate at which batches in arrival order, "
-        "with all states in memory, take 0.4 of the objective, from the times that batches of two "
-        f"sizes took. {spec.warm_up_s:g} s of warm-up are cut from each run."
+        f"with all states in memory, take {FILLED:g} of the objective, from the times that batches "
+        f"of two sizes took. {spec.warm_up_s:g} s of warm-up are cut from each run."
     )
 
 
@@ -80,3 +81,16 @@ def speeds(told: Mapping[str, float]) -> Table:
     for name, value in told.items():
         made.add_row(name, f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
     return made
+
+
+def speeds_legend(cores: int | None) -> str:
+    """What these figures are of."""
+    held = {None: "on a system that does not hold processes to cores", 1: "on one core"}
+    return (
+        "speed: words a second from a backlog through map and reduce, with Spark and its Python "
+        f"worker {held.get(cores, f'on {cores} cores')}. scheduling: microseconds a row. grouped "
+        "and tree are the structures of the policy that serves rows one after the other, counts of "
+        "rows that are alike and a tree of single rows: the simulator runs them, and no row on "
+        "Spark passes them. reducer is what a row on Spark passes: the choice among all rows of a "
+        "reducer's batch, with the look for their states, in batches of 10,000 rows."
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -16,7 +19,7 @@ from taut.bench.reduce.scheduling import scheduling_us
 from taut.bench.rounds import order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMS = ("plain", "vectorised")
 _WORDS = 10
@@ -28,7 +31,11 @@ _WITHIN_S = 300.0
 
 
 def bench(seconds: float, rounds: int, watch: Watcher) -> Record:
-    """Words a second in both forms, alternating; microseconds a row for deciding."""
+    """Words a second in both forms, alternating; microseconds a row for deciding.
+
+    Spark and its Python workers share one core, where the system can hold processes to it; the
+    record says how many they had.
+    """
     record = Record(
         "reduce",
         {
@@ -41,13 +48,40 @@ def bench(seconds: float, rounds: int, watch: Watcher) -> Record:
         },
     )
     told: dict[str, list[float]] = {form: [] for form in FORMS}
-    with spark_session("local[1]") as place:
+    with _one_core(), spark_session("local[1]") as place:
+        record.options["cores"] = _cores(place.spark)
         for round_, form in order(FORMS, rounds):
             told[form].append(_words_per_s(place, form, round_, seconds, watch))
     watch(Progress("deciding", 0, "measuring"))
     record.add({f"speed.{form}.rows_per_s": round(median(rates)) for form, rates in told.items()})
     record.add({name: round(value, 4) for name, value in scheduling_us().items()})
     return record
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Hold this thread to one core, and with it all that it starts meanwhile."""
+    if not hasattr(os, "sched_setaffinity"):  # pragma: no cover  # of systems other than Linux
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """How many the JVM may use, and with it its workers; one that ran before was not held to one.
+
+    None where the system does not tell.
+    """
+    if not hasattr(os, "sched_getaffinity"):  # pragma: no cover  # of systems other than Linux
+        return None
+    jvm = spark._jvm
+    assert jvm is not None
+    return len(os.sched_getaffinity(jvm.java.lang.ProcessHandle.current().pid()))
 
 
 def _words_per_s(place: Place, form: str, round_: int, seconds: float, watch: Watcher) -> float:

@@ -123,6 +123,12 @@ class Route:
             return lambda: (arrivals[places()], delay)
         return lambda: self._hop(places())
 
+    @property
+    def apart(self) -> bool:
+        """Whether there is more than one queue to go to."""
+        first, *others = self._edge.tasks
+        return any(task is not first for task in others)
+
     def check(self) -> None:
         """Assert what holds between events."""
         self._choosing.check()
@@ -169,6 +175,11 @@ class Departures:
                 if self.next_hop is None:
                     self.hop_now = routes[0].hop_now()
         self.hop_now = self.next_hop or self.hop_now
+
+    @property
+    def apart(self) -> bool:
+        """Whether tuples that need not be looked at have more than one place to go to."""
+        return self.hop_now is not None and any(route.apart for route in self._routes)
 
     def depart(self, flight: Flight) -> None:
         """Send a tuple on to every operator that follows, or tell its spout that it is done."""

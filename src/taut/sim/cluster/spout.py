@@ -16,6 +16,9 @@ from taut.sim.cluster.unit import Flight, Unit
 from taut.sim.draws import Draws, Uniform, Zipf, drawing
 from taut.sim.kernel import Kernel
 
+_TRIES = 64
+"""A second instance that would go where the first went is sent on to the next task, so often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spout:
@@ -62,7 +65,8 @@ class Emitting:
     """A task of a spout at work.
 
     A tuple's latency is from when it is first issued until the task hears that one of its
-    instances is done. A machine that pauses neither emits nor hears.
+    instances is done. A machine that pauses neither emits nor hears. The second instance goes to
+    another task than the first, unless there is none or the key says which.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Emitting:
         self._key = _keys(spec, kernel, name)
         self._late = drawing(Uniform(spec.late), kernel.stream(f"{name}/late"))
         self._departures = departures
+        self._elsewhere = self._learns and departures.apart
         self._since = since
         self._until = until
         kernel.after(self._gap(), self._emit)
@@ -152,6 +157,12 @@ class Emitting:
             return
         kernel = self._kernel
         action, delay = hop()
+        if self._elsewhere:
+            for _ in range(_TRIES):
+                if action != unit.to:
+                    break
+                action, delay = hop()
+            unit.to = action
         heappush(kernel.heap, (kernel.now + delay(), next(kernel.ids), action, Flight(unit)))
 
     def _overdue(self, unit: Unit) -> None:

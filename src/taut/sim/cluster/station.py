@@ -1,17 +1,20 @@
 """Tasks and the queues before them.
 
 A station is one queue and the tasks that take from it: one task, or those of a worker that share.
-Where tasks wait instead of computing, a tuple's end is known when it arrives, and a hop is a single
-event. Where they compute, they need a core, and wait for one in the order in which they ask.
+Where a task waits instead of computing, a tuple's end is known when it arrives, and a hop is a
+single event. Where it computes, it needs a core, and waits for one in the order of asking. Which
+tuple a task takes from a queue that several share, :class:`.SharedQueue` says, as it does of lanes.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heappush, heapreplace
+from heapq import heappush
 from typing import Protocol
 
+from taut.policy.chunking import FixedSize
+from taut.policy.sharing import Range, SharedQueue
 from taut.sim.cluster.machine import Running
 from taut.sim.cluster.unit import Flight
 from taut.sim.kernel import Action, Kernel
@@ -63,19 +66,39 @@ class Station:
         """A tuple comes in."""
         raise NotImplementedError
 
-    @property
-    def queue(self) -> int:
-        """Tuples that wait, where there is a queue to look at."""
-        raise NotImplementedError
-
     def check(self) -> None:
         """Assert what holds between events."""
         assert self.servers >= 1
         assert -1e-9 <= self.waited <= self.stayed + 1e-6 * max(1.0, self.stayed)
 
 
+class Line:
+    """A queue that tasks share: a tuple is one offset of a log, and tasks are its lanes."""
+
+    def __init__(self, tasks: int) -> None:
+        self._sharing = SharedQueue(tasks, FixedSize(1))
+        self._held: dict[int, tuple[float, Flight]] = {}
+        self._next = 0
+
+    def append(self, came: tuple[float, Flight]) -> None:
+        """A tuple comes in."""
+        n = self._next
+        self._next = n + 1
+        self._held[n] = came
+        self._sharing.add((Range("tuples", n, n + 1),))
+
+    def popleft(self) -> tuple[float, Flight]:
+        """What the next task takes; any of them may have anything."""
+        cut = self._sharing.take(0)
+        assert cut is not None
+        return self._held.pop(cut.start)
+
+    def __len__(self) -> int:
+        return self._sharing.left
+
+
 class Waiting(Station):
-    """Tasks that need no core: first come, first served, by the task that is free first."""
+    """A task that needs no core: first come, first served."""
 
     def __init__(
         self,
@@ -87,43 +110,29 @@ class Waiting(Station):
         onward: Onward,
     ) -> None:
         super().__init__(kernel, name, machine, servers, work, onward)
-        self._free = [0.0] * servers
-        """When each task is done with all that it has; a heap."""
-        if servers == 1 and onward.next_hop is not None:
+        self._free = [0.0]
+        """When the task is done with all that it has."""
+        if onward.next_hop is not None:
             self.arrive = self._quick(onward.next_hop)  # type: ignore[method-assign, assignment]
 
     def arrive(self, flight: Flight) -> None:
-        """Find when the tuple is done, and put that down. O(log servers)."""
-        kernel, free = self.kernel, self._free
+        """Find when the tuple is done, and put that down."""
+        kernel = self.kernel
         now = kernel.now
-        start = max(now, free[0])
-        end = self.machine.done(start, self.work())
-        heapreplace(free, end)
-        self._count(now, start, end)
-        hop = self.onward.next_hop
-        if hop is None:
-            heappush(kernel.heap, (end, next(kernel.ids), self.onward.depart, flight))
-        else:
-            action, delay = hop()
-            heappush(kernel.heap, (end + delay(), next(kernel.ids), action, flight))
-
-    @property
-    def queue(self) -> int:
-        """Not known: tuples are not kept, only when they will be done."""
-        raise LookupError(f"{self.name} keeps no queue to look at")
+        start = max(now, self._free[0])
+        end = self._free[0] = self.machine.done(start, self.work())
+        self.tuples += 1
+        self.waited += start - now
+        self.stayed += end - now
+        heappush(kernel.heap, (end, next(kernel.ids), self.onward.depart, flight))
 
     def check(self) -> None:
         """Assert what holds between events."""
         super().check()
-        assert self._free[0] == min(self._free)
-
-    def _count(self, now: float, start: float, end: float) -> None:
-        self.tuples += 1
-        self.waited += start - now
-        self.stayed += end - now
+        assert self.servers == 1
 
     def _quick(self, hop: Callable[[], Hop]) -> Action:
-        """The same for one task, with all that it needs at hand: most of a run is spent here."""
+        """The same where the way on is known, with all at hand: most of a run is spent here."""
         kernel, machine, work, free = self.kernel, self.machine, self.work, self._free
         heap, number, push = kernel.heap, kernel.ids.__next__, heappush
         pace, calm, through = machine.pace, machine.calm, machine.through
@@ -162,7 +171,8 @@ class Computing(Station):
         self._idle = servers
         self._asking = 0
         """Tasks that stand in line for a core."""
-        self._queue: deque[tuple[float, Flight]] = deque()
+        self._queue: deque[tuple[float, Flight]] | Line
+        self._queue = deque() if servers == 1 else Line(servers)
         self._there = 0
         self._changed = 0.0
         self.there_over_time = 0.0
@@ -208,11 +218,6 @@ class Computing(Station):
         if now < calm[0] or end > calm[1]:
             end = self.machine.through(now, end)
         heappush(self._heap, (end, self._number(), self._ended, came))
-
-    @property
-    def queue(self) -> int:
-        """Tuples that wait."""
-        return len(self._queue)
 
     def check(self) -> None:
         """Assert what holds between events."""

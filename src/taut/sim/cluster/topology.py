@@ -256,7 +256,8 @@ class _Built:
         stations: list[Station] = []
         for n, (place, servers) in enumerate(groups):
             machine, name = self.machines[place], f"{operator.name}:{n}"
-            kind = Computing if watched or machine.spec.cores is not None else Waiting
+            known_ahead = servers == 1 and not watched and machine.spec.cores is None
+            kind = Waiting if known_ahead else Computing
             service = self.kernel.stream(f"{name}/service")
             work = drawing(operator.service, service, together)
             onward = self._departures(name, machine, ways, together, operator.selectivity)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.bench.picture_style import COLOURS, MUTED, sheet
-from taut.sim.papers.experiment import Experiment, Found, Picture
+from taut.sim.papers.experiment import Experiment, Found, Picture, distance
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ class Grid:
 
 def grids(experiment: Experiment, found: Found) -> list[Grid]:
     """Figures that variants have as such, and for each figure that they have at points a table."""
-    both = (found.figures, experiment.published)
+    both = (found.figures, experiment.published, experiment.ranges)
     keys = list(dict.fromkeys(key for figures in both for key in figures))
     made = []
     plain = [key for key in keys if "/" not in key]
@@ -44,10 +45,13 @@ def _listed(experiment: Experiment, found: Found, variants: Sequence[str]) -> Gr
     for variant in variants:
         mine = found.figures.get(variant, {})
         theirs = experiment.published.get(variant, {})
-        for name in dict.fromkeys([*mine, *theirs]):
-            told, published = mine.get(name), theirs.get(name)
-            cells = number(told), number(published), apart(told, published)
-            rows.append((variant, name, *cells))
+        ranges = experiment.ranges.get(variant, {})
+        for name in dict.fromkeys([*mine, *theirs, *ranges]):
+            told, published, ends = mine.get(name), theirs.get(name), ranges.get(name)
+            cells = number(published), apart(name, told, published)
+            if published is None and ends is not None:
+                cells = f"{number(ends[0])} to {number(ends[1])}", beside(name, told, ends)
+            rows.append((variant, name, number(told), *cells))
     return Grid(("variant", "figure", "simulated", "published", "apart"), rows, words=2)
 
 
@@ -70,15 +74,32 @@ def _crossed(experiment: Experiment, found: Found, keys: Sequence[str], figure: 
     return Grid((figure, *variants), rows)
 
 
-def apart(simulated: float | None, published: float | None) -> str:
-    """How far the simulated figure is from the published one.
+def apart(name: str, simulated: float | None, published: float | None) -> str:
+    """How far a simulated figure is from the published one.
 
-    >>> apart(20.6, 24.1), apart(1.0, None)
-    ('-15 %', '')
+    >>> apart("p99_ms", 20.6, 24.1), apart("lower_percent", 20.6, 24.1), apart("p99_ms", 1.0, None)
+    ('-15 %', '-3.5 points', '')
     """
     if simulated is None or not published:
         return ""
-    return f"{100.0 * (simulated / published - 1.0):+.0f} %"
+    return _signed(name, distance(name, simulated, published))
+
+
+def _signed(name: str, by: float) -> str:
+    return f"{by:+.1f} points" if name.endswith("_percent") else f"{by:+.0f} %"
+
+
+def beside(name: str, simulated: float | None, ends: tuple[float, float]) -> str:
+    """Where a simulated figure is, of a published range.
+
+    >>> beside("lower_percent", 30.0, (28.0, 40.0)), beside("lower_percent", 20.0, (28.0, 40.0))
+    ('within', '-8.0 points')
+    """
+    if simulated is None:
+        return ""
+    if ends[0] <= simulated <= ends[1]:
+        return "within"
+    return apart(name, simulated, ends[simulated > ends[1]])
 
 
 def number(value: float | None) -> str:
@@ -111,9 +132,70 @@ def tables(experiment: Experiment, found: Found) -> list[Table]:
 
 
 def remarks(experiment: Experiment, found: Found) -> list[str]:
-    """Notes, and why published figures have nothing beside them."""
+    """Notes, what is not near what was published, and what has nothing beside it."""
     absent = [f"Not compared, {what}: {why}." for what, why in experiment.absent.items()]
-    return [*found.notes, *absent]
+    return [*found.notes, *_order(experiment, found), *_far(experiment, found), *absent]
+
+
+_TOLD_APART = 1.02
+"""How many times as large a figure must be to be the larger one."""
+
+
+def _order(experiment: Experiment, found: Found) -> list[str]:
+    """Variants that are not in the order published, by p99 and p99.9."""
+    lines = []
+    for figure in ("p99_ms", "p999_ms") if experiment.near is not None else ():
+        published = {
+            variant: told[figure]
+            for variant, told in experiment.published.items()
+            if figure in told and figure in found.figures.get(variant, {})
+        }
+        ranked = sorted(published, key=published.__getitem__)
+        wrong = [
+            f"{lower} and {higher}"
+            for lower, higher in pairwise(ranked)
+            if found.figures[higher][figure] < _TOLD_APART * found.figures[lower][figure]
+        ]
+        if wrong:
+            lines.append(
+                f"In the order published by {figure}, and here the other way round or less than "
+                f"2 % apart: {', '.join(wrong)}."
+            )
+    return lines
+
+
+def _far(experiment: Experiment, found: Found) -> list[str]:
+    """Figures that are not near the published ones: with the reason, where one is known."""
+    if experiment.near is None:
+        return []
+    off = experiment.off(found)
+    bound = f"{experiment.near:g} %, or {experiment.near / 2.0:g} points"
+    if not off:
+        return [f"All figures are within {bound}, of those published."]
+    lines = []
+    for reason in experiment.reasons:
+        mine = {key: by for key, by in off.items() if reason.covers(key, by)}
+        if mine:
+            lines.append(f"{_named(mine)}: {reason.why}")
+        off = {key: by for key, by in off.items() if key not in mine}
+    if off:
+        lines.append(
+            f"More than {bound}, from what was published, and not explained: {_named(off)}."
+        )
+    return lines
+
+
+def _named(off: Mapping[str, float]) -> str:
+    """Figures, and how far apart they are.
+
+    >>> _named({"timeout.cost": -41.2, "shared.p99_lower_percent": 22.34})
+    'timeout cost (-41 %), shared p99_lower_percent (+22.3 points)'
+    """
+    told = []
+    for key, by in off.items():
+        variant, name = key.rsplit(".", 1)
+        told.append(f"{variant} {name} ({_signed(name, by)})")
+    return ", ".join(told)
 
 
 def markdown(experiment: Experiment, found: Found, pictures: Sequence[str]) -> str:

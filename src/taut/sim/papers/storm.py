@@ -2,7 +2,8 @@
 
 What a tuple goes through there: a spout that emits by chance once a millisecond, bolts, an acker,
 and back to the spout, with a delay on every hop. Machines pause, and so do spouts, which hear late
-then. How long and how often is fitted (:mod:`taut.sim.papers.calibrate`).
+then. How long and how often is fitted (:mod:`taut.sim.papers.calibrate`). Where each number that is
+not fitted comes from is listed in ``docs/simulator.md``.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class Fit:
     spout_every
         Pauses of a spout, of the same lengths.
     service, service_scv
-        Time that a bolt takes.
+        Time that a bolt takes. Its spread is set by hand, but for queues.
     acker
         Time that a tuple takes to be sent and accounted for beside what bolts do: of ackers, which
-        are on every machine.
+        are on every machine. Set by hand where tasks wait, as it hardly matters there.
     slow, longer
         Of the machines that are not like the others: their speed, and how many times as long their
         pauses are.
@@ -75,13 +76,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Bolt:
-    """A bolt of a topology: how many tasks, where, after which others."""
+    """A bolt of a topology: how many tasks, where, after which others.
+
+    All of them send on every tuple: what filters let through was not published.
+    """
 
     name: str
     after: str
     tasks: int = MACHINES
     machines: tuple[int, ...] | None = None
-    selectivity: float = 1.0
 
 
 EXCLAMATION = (Bolt("one", "spout"), Bolt("two", "one"), Bolt("three", "two"))
@@ -126,7 +129,6 @@ def storm(
             grouping,
             after=(bolt.after,),
             shared=shared,
-            selectivity=bolt.selectivity,
             machines=bolt.machines,
         )
         for bolt in bolts
@@ -160,8 +162,8 @@ def replaying(variant: str) -> Callable[[], Replay]:
 
 
 def balancing(variant: str) -> Grouping:
-    """Shuffle, or shares that follow latency."""
-    return Balanced(BALANCES["balance"]) if variant == "balance" else Shuffle()
+    """Shuffle, or by latency: shares that follow it, or the better of two drawn."""
+    return Shuffle() if variant == "default" else Balanced(BALANCES[variant])
 
 
 def queue(
@@ -169,10 +171,14 @@ def queue(
     shared: bool = False,
     chance: float = 0.35,
     replay: Callable[[], Replay] = NoReplay,
+    grouping: Grouping | None = None,
 ) -> Topology:
-    """The micro-benchmark of queues: 20 tasks, four on each machine, each gets 350 tuples/s."""
+    """The micro-benchmark of queues: 20 tasks, four on each machine, each gets 350 tuples/s.
+
+    How many spouts there were was not published; as many as tasks, so that each emits as published.
+    """
     bolts = (Bolt("bolt", "spout", 20),)
-    return storm(bolts, fit, chance, replay=replay, shared=shared, spouts=20)
+    return storm(bolts, fit, chance, replay=replay, grouping=grouping, shared=shared, spouts=20)
 
 
 def pages_in_workers(bolts: Sequence[Bolt], fit: Fit, shared: bool = False) -> Topology:
@@ -186,14 +192,20 @@ def pages_in_workers(bolts: Sequence[Bolt], fit: Fit, shared: bool = False) -> T
 
 
 def balance_a(fit: Fit, variant: str = "default") -> Topology:
-    """Scenario (a): 14 tasks on five machines, so that one has fewer; another is slower."""
+    """Scenario (a): 14 tasks on five machines, so that one has fewer; another is slower.
+
+    That one is slower is assumed: the work has unequal numbers of tasks only.
+    """
     bolts = (Bolt("one", "spout", 3), Bolt("two", "one", 3), Bolt("three", "two", 3))
-    # load over time was published: 3,830 tuples/s
+    # load over time was published, under balance: 3,830 tuples/s
     return storm(bolts, fit, 0.766, grouping=balancing(variant), cores=_CORES, odd=1)
 
 
 def balance_b(fit: Fit, variant: str = "default") -> Topology:
-    """Scenario (b): a compression program on two machines, which the fit makes slower."""
+    """Scenario (b): a compression program on two machines, which the fit makes slower.
+
+    The rate is assumed to be that of pages, as in (c).
+    """
     return storm(EXCLAMATION, fit, 0.6, grouping=balancing(variant), cores=_CORES, odd=2)
 
 

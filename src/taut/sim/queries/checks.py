@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from taut.policy.view import Policy
+
 
 def check_names(names: Sequence[str]) -> None:
     """At least one query, and none twice."""
@@ -20,3 +22,10 @@ def check_times(seconds: float, warm_up: float) -> None:
         raise ValueError(f"seconds={seconds}: must be above 0")
     if not warm_up >= 0.0:
         raise ValueError(f"warm_up={warm_up}: must not be negative")
+
+
+def check_policy(policy: Policy | None) -> None:
+    """Let a policy that keeps state assert that it is sound."""
+    check = getattr(policy, "check", None)
+    if check is not None:
+        check()

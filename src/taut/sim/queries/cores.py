@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
 from taut.sim.kernel import Kernel
 
@@ -39,11 +40,6 @@ class Cores:
         self._next += 1
         self._plan()
 
-    @property
-    def at_work(self) -> int:
-        """Pieces of work under way."""
-        return len(self._left)
-
     def check(self) -> None:
         """Assert what holds between events."""
         assert self._left.keys() == self._ended.keys()
@@ -79,3 +75,38 @@ class Cores:
         self._plan()
         for call in calls:
             call()
+
+
+class Together:
+    """Pieces of work that begin together and share cores evenly, for a while at most.
+
+    Whoever is still at work has had as much of a core as all others that are: the level.
+
+    >>> shared = Together([1.0, 2.0, 3.0], cores=2.0, since=0.0, until=3.0)
+    >>> shared.when(1.0), shared.when(2.0), shared.level
+    (1.5, 2.5, 2.5)
+    """
+
+    def __init__(self, pieces: Sequence[float], cores: float, since: float, until: float) -> None:
+        levels, times = [0.0], [since]
+        for n, seconds in enumerate(sorted(pieces)):
+            pace = min(1.0, cores / (len(pieces) - n))
+            level = min(seconds, levels[-1] + (until - times[-1]) * pace)
+            if level > levels[-1]:
+                times.append(times[-1] + (level - levels[-1]) / pace)
+                levels.append(level)
+        self._levels, self._times = levels, times
+
+    @property
+    def level(self) -> float:
+        """Seconds of a core that those with most to do have had at the end."""
+        return self._levels[-1]
+
+    def when(self, level: float) -> float:
+        """The time at which those still at work have had so much of a core. O(log pieces)."""
+        levels, times = self._levels, self._times
+        n = min(max(1, bisect_left(levels, level)), len(levels) - 1)
+        if n == 0:
+            return times[0]
+        part = (level - levels[n - 1]) / (levels[n] - levels[n - 1])
+        return times[n - 1] + min(1.0, part) * (times[n] - times[n - 1])

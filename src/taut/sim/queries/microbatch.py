@@ -21,7 +21,7 @@ from taut.policy.turns import State, Turns
 from taut.policy.view import Operator, Policy, QueryView, Stream
 from taut.sim.draws import Array, Draws, drawing
 from taut.sim.kernel import Kernel
-from taut.sim.queries.checks import check_names, check_times
+from taut.sim.queries.checks import check_names, check_policy, check_times
 from taut.sim.queries.cores import Cores
 
 
@@ -206,12 +206,15 @@ class _Running:
 
     def check(self) -> None:
         """Assert what holds between events."""
+        self._kernel.check()
         self.cores.check()
         if self.turns is not None:
             self.turns.check()
             assert self.turns.failure is None, self.turns.failure
+            check_policy(self.turns.policy)
         for stream in self.streams.values():
             stream.history.check()
+            stream.cost.check()
             ends = [end for end, _ in stream.out]
             assert ends == sorted(set(ends))
 

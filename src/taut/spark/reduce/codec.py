@@ -9,7 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from taut.errors import JobError
-from taut.spark.reduce.job import Job, is_plain
+from taut.spark.reduce.job import PLAIN, Job
+from taut.spark.reduce.same import exact, same, steady
 from taut.spark.values import cut
 
 _DECODE: tuple[tuple[Any, Any], ...] = (
@@ -44,7 +45,9 @@ class Codec:
     """Turns the keys and states of one job into bytes.
 
     A state has to come back as it was, also in another process: without ``state=`` only values
-    that msgpack keeps as they are will do, for it would turn a tuple into a list.
+    that msgpack keeps as they are will do, for it would turn a tuple into a list. With it, a state
+    whose types are not all those that were stated is read back before it counts, and what was read
+    is what the worker goes on with: one that has a copy and one that reads the store have the same.
     """
 
     def __init__(self, job: Job) -> None:
@@ -53,7 +56,9 @@ class Codec:
             key = tuple[key, int]  # type: ignore[valid-type]  # known at run time
         self._job = job
         self._typed = job.state is not None
-        self._known: set[type] = set()
+        self._steady = steady(job.state) if self._typed else frozenset(PLAIN)
+        self._exact = (exact(job.state) if self._typed else None) or (lambda state: False)
+        self._seen: set[type] = set()
         try:
             self._state = msgspec.msgpack.Decoder(job.state if self._typed else Any)
         except TypeError as error:
@@ -66,39 +71,60 @@ class Codec:
         self._cold = msgspec.msgpack.Decoder(Cold)
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def state(self, key: Any, state: Any) -> bytes:
-        """A state as bytes."""
+    def keep(self, key: Any, states: dict[Any, Any]) -> bytes:
+        """The state of a key as bytes; what is among the states is then what these say."""
+        state = states[key]
         try:
             data = self._encode(state)
-        except (TypeError, OverflowError, ValueError) as error:
+        except (TypeError, OverflowError, ValueError, RecursionError) as error:
             raise JobError(
                 f"job {self._job.name!r}: the state of key {cut(key)}, {cut(state)}, cannot be "
                 f"stored: {error}"
             ) from error
-        if type(state) not in self._known:
-            self._know(key, state, data)
-        return data
+        if type(state) in self._steady or self._exact(state):
+            return data
+        states[key] = again = self._again(key, state, data)
+        return self._encode(again)
 
-    def _know(self, key: Any, state: Any, data: bytes) -> None:
-        """Whether states of this type come back as they were, which the first of them shows."""
-        what = f"job {self._job.name!r}: the state of key {cut(key)} is {cut(state)}"
+    def _again(self, key: Any, state: Any, data: bytes) -> Any:
+        """A state as it comes back, which has to be as it was."""
         if not self._typed:
-            if not is_plain(state):
-                raise JobError(
-                    f"{what} ({type(state).__name__}): say state= with its type, such as "
-                    f"state={_suggested(state)}, so that it comes back as it was"
+            raise self._other(
+                key,
+                state,
+                f": say state= with its type, such as state={_suggested(state)}, so that it comes "
+                "back as it was",
+            )
+        try:
+            again = self._state.decode(data)
+        except msgspec.ValidationError as error:
+            raise self._other(key, state, f", and state={self._job.state!r}: {error}") from None
+        # equal is not the same, as of a dict and a Counter: that the first of a type shows
+        if type(state) not in self._seen or again != state:
+            if not same(state, again):
+                raise self._other(
+                    key,
+                    state,
+                    f", and state={self._job.state!r}: it would come back as {cut(again)} "
+                    f"({type(again).__name__}); say what it is and what is in it, as in "
+                    "state=dict[str, tuple[int, int]]",
                 )
-        else:
-            try:
-                again = self._state.decode(data)
-            except msgspec.ValidationError as error:
-                raise JobError(f"{what}, and state={self._job.state!r}: {error}") from None
-            if type(again) is not type(state) and again != state:
-                raise JobError(
-                    f"{what} ({type(state).__name__}), and state={self._job.state!r}: it would "
-                    f"come back as {cut(again)} ({type(again).__name__})"
-                )
-        self._known.add(type(state))
+            self._seen.add(type(state))
+        return again
+
+    def _other(self, key: Any, state: Any, why: str) -> JobError:
+        return JobError(
+            f"job {self._job.name!r}: the state of key {cut(key)} is {cut(state)} "
+            f"({type(state).__name__}){why}"
+        )
+
+    def state(self, key: Any, state: Any) -> bytes:
+        """A state as bytes."""
+        return self.keep(key, {key: state})
+
+    def stored(self, state: Any) -> bytes:
+        """A state as bytes, of one that was kept or read before."""
+        return self._encode(state)
 
     def read_state(self, data: bytes) -> Any:
         """A state from bytes."""

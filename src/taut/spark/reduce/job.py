@@ -20,7 +20,8 @@ from taut.spark.window import Window
 MICRO = 1_000_000
 TAKEN = ("taut_time", "taut_arrival")
 """Columns that rows which come out have beside their own, for jobs that take them."""
-_PLAIN = (bool, int, float, str, bytes, type(None))
+PLAIN = (bool, int, float, str, bytes, type(None))
+"""Types of states that can be kept without state=."""
 _KEYS = (
     pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_boolean,
     pa.types.is_date, pa.types.is_timestamp,
@@ -63,7 +64,8 @@ class Job:
         Types of keys and values after ``map``.
     state
         The type of the states, such as ``list[int]``, a dataclass or a ``msgspec.Struct``. Needed
-        unless states are numbers, text, bytes, booleans or None.
+        unless states are numbers, text, bytes, booleans or None. A state that would not come back
+        as it was is refused before it is stored.
     window
         Length, or (length, slide[, start]); rows belong to windows (start, end].
     name
@@ -237,4 +239,4 @@ def order(jobs: Iterable[Job]) -> list[list[Job]]:
 
 def is_plain(state: object) -> bool:
     """Whether a state can be kept without state=."""
-    return type(state) in _PLAIN
+    return type(state) in PLAIN

@@ -148,7 +148,11 @@ _copies: OrderedDict[tuple[str, str], Memory] = OrderedDict()
 
 
 class Keyed:
-    """The states of one job at one reducer, during one batch."""
+    """The states of one job at one reducer, during one batch.
+
+    The budget bounds what stays in memory from batch to batch. During a batch come, on top of it,
+    the states of the keys outside memory that the batch works on, and what it adds to others.
+    """
 
     def __init__(
         self,
@@ -181,7 +185,10 @@ class Keyed:
         return self.head.cold > 0 and key not in self.memory.states
 
     def fetch(self, keys: Iterable[Any]) -> int:
-        """Bring states of keys that are not in memory into it, and return how many were sought."""
+        """Bring states of keys that are not in memory into it, and return how many were sought.
+
+        They are there until :meth:`commit`, whatever the budget.
+        """
         sought, begun = 0, self._clock()
         for key in keys:
             if not self.is_cold(key):
@@ -300,24 +307,30 @@ class Keyed:
 
     def _change(self, changed: Mapping[Any, int]) -> dict[Any, bytes]:
         """Take in what has changed; what is not worth memory goes straight to the store."""
-        head, memory, encode = self.head, self.memory, self._codec.state
+        head, memory, fetched, keep = self.head, self.memory, self._fetched, self._codec.keep
         written: dict[Any, bytes] = {}
         for key, times in changed.items():
-            data = encode(key, memory.states[key])
+            data = keep(key, memory.states)
             size = size_of(key, data)
             if size > self._budget:
                 raise JobError(
                     f"job {self._job!r}: the state of key {cut(key)} takes {size} bytes, and "
                     f"memory= gives a reducer {self._budget:.0f}: give it more, or keep less"
                 )
-            count = memory.counts.get(key, self._fetched.get(key, 0.0)) + times
-            fresh = key not in memory.sizes
+            before = memory.sizes.get(key)
+            if before is not None:
+                written[key] = data
+                memory.used += size - before
+                memory.sizes[key] = size
+                memory.counts[key] += times
+                continue
+            count = fetched.get(key, 0.0) + times
             full = memory.used + size > _ROOM * self._budget
-            if fresh and full and head.cold and count <= head.floor:
+            if full and head.cold and count <= head.floor:
                 self._set_cold(key, data, count)
                 memory.remove(key)
                 continue
-            if key in self._fetched:
+            if key in fetched:
                 self._drop_cold(key)
             memory.put(key, memory.states[key], count, size)
             written[key] = data
@@ -338,7 +351,7 @@ class Keyed:
                 break
             data = written.pop(key, None)
             if data is None:
-                data = self._codec.state(key, memory.states[key])
+                data = self._codec.stored(memory.states[key])
             moved.append(key)
             self.head.floor = memory.counts[key]
             self._set_cold(key, data, memory.counts[key])
@@ -386,7 +399,7 @@ class Keyed:
         part, size = Part([], [], [], [], self.head.era), 0
         # in the order of counts: of keys that came as often, the same go first in every worker
         for key, count in self.memory.counts.items():
-            data = self._codec.state(key, self.memory.states[key])
+            data = self._codec.stored(self.memory.states[key])
             part.keys.append(key)
             part.states.append(data)
             part.counts.append(count)
@@ -405,7 +418,10 @@ class Keyed:
 
 def size_of(key: Any, data: bytes) -> int:
     """Bytes that a key and its state count for against the budget."""
-    return sys.getsizeof(key) + len(data) + _OBJECT
+    size = sys.getsizeof(key) + len(data) + _OBJECT
+    if type(key) is tuple:  # of a job with windows
+        size += sum(map(sys.getsizeof, key))
+    return size
 
 
 def _keep(name: tuple[str, str], memory: Memory) -> None:
