@@ -70,7 +70,7 @@ def test_all_reducers_know_of_each_other_from_the_first_batch(
     """Also those that had no key yet: one of them would take keys of another for new."""
     rows = SMALL.stream(spark).where("key = 'w1'")
     job = words(threshold=1)
-    _, _, sink = run(spark, tmp_path, rows, job, reducers=6)
+    run(spark, tmp_path, rows, job, reducers=6)
     with pytest.raises(StreamingQueryException, match="begun with 6 reducers"):
         run(spark, tmp_path, part(2 * ROWS).stream(spark).where("key = 'w1'"), job, reducers=5)
 
@@ -118,9 +118,7 @@ def test_late_can_be_changed_to_what_an_error_says(spark: SparkSession, tmp_path
     """Rows of long ago cannot be on time; the same checkpoint goes on with another ``late=``."""
     job = words(threshold=1)
     options: dict[str, Any] = {"slo": "p99 <= 1 s"}
-    with pytest.raises(
-        StreamingQueryException, match=r"rows cannot be out within 1 s, .* would go"
-    ):
+    with pytest.raises(StreamingQueryException, match=r"rows cannot be out .*='side-output'"):
         run(spark, tmp_path, SMALL.stream(spark), job, late="fail", **options)
     _, shed, sink = run(spark, tmp_path, SMALL.stream(spark), job, late="side-output", **options)
     assert sink.stats().processed + len(shed.rows()) == ROWS

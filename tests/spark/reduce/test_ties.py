@@ -115,4 +115,5 @@ def test_it_is_not_always_the_same_keys_that_are_left_out() -> None:
 def test_some_of_the_rows_are_meant() -> None:
     given_: list[Row] = [(0, 0, key, n) for n, key in enumerate("abab")]
     ties = Ties(rows_of(given_, pa.string(), pa.int64()), np.array([3, 2, 0]), 7)
-    assert ties.first(np.array([0, 1, 2]), 3, True).tolist() in ([0, 2, 1], [2, 1, 0])
+    taken = set(ties.first(np.array([0, 1, 2]), 2, True).tolist())
+    assert taken in ({1, 2}, {0, 2}), "those of a, or that of b and the lesser of a"

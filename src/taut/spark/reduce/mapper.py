@@ -286,6 +286,8 @@ def _column(
 def refuse_types(job: Job, what: str, given: pa.DataType) -> None:
     """Refuse keys or values that are of a type which says nothing of the job's."""
     kind = job.key_type if what == "key" else job.value_type
+    if given == kind:
+        return
     try:
         if _is_time(given) != _is_time(kind) and not _is_text(given) and not _is_text(kind):
             raise pa.ArrowNotImplementedError("a time is no number")
@@ -322,7 +324,9 @@ def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
         made = column.cast(kind)
     except pa.ArrowInvalid:
         return None
-    if _is_text(column.type) or _is_text(kind) or pa.types.is_floating(kind):
+    if any(_is_text(each) or pa.types.is_nested(each) for each in (column.type, kind)):
+        return made
+    if pa.types.is_floating(kind):
         return made
     # Arrow lets pass what makes a date of a time, or True of 2
     return made if made.cast(column.type, safe=False).equals(column) else None
