@@ -413,9 +413,9 @@ class _Run:
         if not any(end < upto for end in head.timers):
             return 0.0
         states = self._keyed.states
-        due = sum(name[1] < upto for name in states)
+        due = sum(1 for name in states if name[1] < upto)
         outside = head.cold * (due / len(states) if states else 1.0)
-        return head.close_cost.value * (due + outside)
+        return float(head.close_cost.value * (due + outside))
 
     def _fold(self, rows: Rows, units: _Units) -> list[int]:
         """Fold rows into the states of their keys; those on which a function failed."""
