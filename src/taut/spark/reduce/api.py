@@ -164,7 +164,7 @@ class Reduced:
                 raise StartError(
                     f"results={{{name!r}: {each!r}}}: a sink for each of {', '.join(self._jobs)}"
                 )
-        return ReduceSink(self._jobs, self._terms, results, shed)
+        return ReduceSink(self._jobs, self._terms, results, shed, self.frame.sparkSession)
 
     def results(self, batch: DataFrame, job: str | None = None) -> DataFrame:
         """The results in a batch of ``frame``, for a ``foreachBatch`` of your own."""

@@ -24,14 +24,16 @@ _PATIENCE = 60.0
 class Ending:
     """Stops a query with ``availableNow`` after a batch that had no rows left to take."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: SparkSession | None) -> None:
+        self._spark = spark
         self._thread: threading.Thread | None = None
 
-    def after(self, batch: int, spark: SparkSession) -> None:
+    def after(self, batch: int) -> None:
         """This batch, in whose sink we are, had no rows, and none wait."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._spark is None or (self._thread is not None and self._thread.is_alive()):
             return
-        query = _here(spark)
+        # the session of a batch's frame is a copy that knows of no queries
+        query = _here(self._spark)
         if query is not None and _drains(query):
             self._thread = threading.Thread(
                 target=_stop, args=(query, batch), name="taut-reduce-ending", daemon=True

@@ -20,7 +20,7 @@ from taut.spark.reduce.terms import WRITTEN, Stats, Terms
 from taut.spark.sinks import SinkFunction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _read_stats = msgspec.msgpack.Decoder(Stats).decode
 _BATCHES_KEPT = 1_000
@@ -224,6 +224,7 @@ class ReduceSink:
         terms: Terms,
         results: Mapping[str, SinkFunction],
         shed: SinkFunction | None,
+        spark: SparkSession | None = None,
     ) -> None:
         self._jobs = jobs
         self._terms = terms
@@ -233,7 +234,7 @@ class ReduceSink:
         self._first = True
         self._stats = ReduceStats()
         self._last: dict[tuple[int, str], Stats] = {}
-        self._ending = Ending()
+        self._ending = Ending(spark)
 
     @property
     def parts(self) -> list[SinkFunction]:
@@ -271,11 +272,9 @@ class ReduceSink:
         df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
         batch = self.hear(batch_id, written, told, aside)
         if self._terms.waits and not batch.rows and not batch.waiting:
-            self._ending.after(batch_id, df.sparkSession)
+            self._ending.after(batch_id)
 
-    def hear(
-        self, batch_id: int, written: float, told: Sequence[Stats], aside: int
-    ) -> BatchStats:
+    def hear(self, batch_id: int, written: float, told: Sequence[Stats], aside: int) -> BatchStats:
         """Count what reducers tell of a batch; a reducer that was not called stands as before."""
         for each in sorted(told, key=lambda each: each.ended):
             self._last[each.reducer, each.job] = each
