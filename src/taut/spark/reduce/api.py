@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from taut.errors import JobError, StartError
 from taut.policy.deadline import CHOICES
 from taut.slo import Slo
+from taut.spark.ddl import columns
 from taut.spark.reduce.blobs import PACKED_DDL, RESULT
 from taut.spark.reduce.job import Job, order
 from taut.spark.reduce.mapper import Mapper, refuse_types
@@ -279,12 +280,14 @@ def _refuse(
 
 def _refuse_columns(schema: StructType, job: Job, key: str | None, value: str) -> None:
     """Columns that a job without a map takes as they are."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
     if key is None:
         raise JobError(f"job {job.name!r}: key=None needs map=, to make keys")
     for what, column in (("key", key), ("value", value)):
-        refuse_types(job, what, to_arrow_type(schema[column].dataType))
+        try:
+            given = columns({what: schema[column].dataType.simpleString()})
+        except ValueError:
+            continue  # a type that has no name here: the mapper sees it as it comes
+        refuse_types(job, what, given.field(what).type)
 
 
 def _input(df: DataFrame, key: str | None, value: str, time: str, arrival: str) -> DataFrame:

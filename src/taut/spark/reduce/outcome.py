@@ -268,10 +268,11 @@ class ReduceSink:
                 self._shed(shed_of(df, self._jobs), batch_id)
         finally:
             df.unpersist()
-        self._first = False
+        again, self._first = self._first, False
         df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
         batch = self.hear(batch_id, written, told, aside)
-        if self._terms.waits and not batch.rows and not batch.waiting:
+        # the first may be one without rows that was begun before, with rows to come after it
+        if self._terms.waits and not (batch.rows or batch.waiting or again):
             self._ending.after(batch_id)
 
     def hear(self, batch_id: int, written: float, told: Sequence[Stats], aside: int) -> BatchStats:
