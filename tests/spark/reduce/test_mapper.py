@@ -171,12 +171,45 @@ def test_columns_of_another_type_are_turned_or_refused() -> None:
         )
 
     assert through(7, 1, job())[0][1:3] == ("7", 1)
-    with pytest.raises(JobError, match=r"job 'sums': the keys are string, and key='int64': .*abc"):
-        through("abc", 1, job(key="bigint"))
-    with pytest.raises(JobError, match=r"job 'sums': the values are double, and value='int64': .*"):
-        through("a", 1.5, job())
-    with pytest.raises(JobError, match=r"the values are list.*say what they are, or make them so"):
-        through("a", [1], job())
+    assert through("a", 2.0, job())[0][2] == 2
+    assert through("a", True, job())[0][2] == 1
+    assert through("a", 3, job(value="double"))[0][2] == 3.0
+    assert through("a", 0.1, job(value="float"))[0][2] == pytest.approx(0.1)
+    assert through("a", "12", job())[0][2] == 12
+    day = datetime.date(2024, 2, 29)
+    assert through(day, 1, job(key="timestamp"))[0][1].date() == day
+    for key, value, of, said in (
+        ("abc", 1, job(key="bigint"), r"the key 'abc' \(string\) is no int64"),
+        (1.5, 1, job(key="bigint"), r"the key 1.5 \(double\) is no int64"),
+        ("a", 1.5, job(), r"the value 1.5 \(double\) is no int64; say what values are, or make"),
+        ("a", float("nan"), job(), r"the value nan \(double\) is no int64"),
+        ("a", 2**40, job(value="int"), "is no int32"),
+        ("a", 2**53 + 1, job(value="double"), "is no double"),
+        ("a", 2, job(value="boolean"), r"the value 2 \(int64\) is no bool"),
+        ("a", Decimal("1.5"), job(), "the value Decimal.* is no int64"),
+        ("a", datetime.datetime(2024, 2, 29, 12), job(value="date"), "is no date32"),
+    ):
+        with pytest.raises(JobError, match=f"job 'sums': .*{said}.*; on row .*'value'"):
+            through(key, value, of)
+    for value, of in (([1], job()), (day, job()), (1, job(value="timestamp"))):
+        with pytest.raises(JobError, match=r"the values are .*say what they are, or make them so"):
+            through("a", value, of)
+
+
+def test_values_that_would_be_cut_go_aside_and_the_others_go_on() -> None:
+    plain = job(key="bigint")
+    batch = arrow([(float(n), "1", n, 0.0) for n in range(4)], EPOCH, job())
+    columns = {"key": pa.array([1.0, 1.2, 1.9, 2.0]), "value": pa.array([1.0, 2.0, 3.0, 4.5])}
+    arrays = [columns.get(name, batch.column(name)) for name in batch.schema.names]
+    mapper = Mapper((plain,), (0,), keep_bad=True)
+    made = mapper.first(iter([pa.RecordBatch.from_arrays(arrays, batch.schema.names)]))
+    packed = [one for b in made for one in from_columns(c.to_pylist() for c in b.columns)]
+    assert rows_of(packed, plain) == [(0.0, 1, 1, 0.0)]
+    assert [row["reason"].split(";")[0] for row in bad_of(packed, plain)] == [
+        "the key 1.2 (double) is no int64",
+        "the key 1.9 (double) is no int64",
+        "the value 4.5 (double) is no int64",
+    ]
 
 
 @pytest.mark.parametrize("rows", [[], [(0.0, "a", 1, 0.0)]])

@@ -229,6 +229,13 @@ def test_a_row_on_which_update_fails_is_named_and_nothing_is_kept_of_the_batch()
     assert world.states() == {"a": 5}
 
 
+def test_rows_that_fail_are_not_on_time() -> None:
+    world = World(added(), Terms(keep_bad=True, objective=100.0))
+    told = world.batch(ROWS)
+    assert (told.stats[0].kept, told.stats[0].bad, told.stats[0].results) == (4, 2, 2)
+    assert [(round(at - EPOCH), n) for at, n in told.stats[0].deadlines] == [(102, 1), (105, 1)]
+
+
 def test_rows_on_which_update_fails_go_aside_and_the_others_on() -> None:
     world = World(added(), Terms(keep_bad=True, objective=100.0))
     told = world.batch(ROWS)
@@ -363,3 +370,55 @@ def test_rows_that_cannot_be_mapped_are_told_with_the_batch() -> None:
         "the row has no time",
     ]
     assert told.results == [("a", 3)]
+
+
+@STEADY
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 20), st.sampled_from("ab"), st.integers(0, 5)),
+                 max_size=12),
+        min_size=1, max_size=4,
+    ),
+    form=st.sampled_from(["update", "update_many"]),
+    in_place=st.booleans(),
+    tight=st.booleans(),
+)  # fmt: skip
+def test_a_row_that_fails_in_one_of_its_windows_counts_in_none(
+    batches: list[list[tuple[int, str, int]]], form: str, in_place: bool, tight: bool
+) -> None:
+    def update(times: Any, key: str, given_: Any, state: list[int]) -> tuple[list[int], Any]:
+        if not in_place:
+            state = list(state)
+        for value in given_:
+            state.append(int(value))
+            # it depends on what the window has
+            if value % 6 == 3 and len(state) > 2:
+                raise ValueError("no three there")
+        return state, None
+
+    functions = {"update_many": update}
+    if form == "update":
+        functions = {"update": lambda t, k, v, s: update(None, k, [v], s)}  # type: ignore[dict-item]  # another form
+    windows = ("6 s", "2 s")
+    sliding = Job(
+        init=lambda key, window: [], state=list[int], output="key string, end double, value bigint",
+        window=windows, name="sliding", **functions,
+        finalize=lambda key, window, state: [(key, window.end, value) for value in state],
+    )  # fmt: skip
+    world = World(sliding, Terms(keep_bad=True, budget=900.0 if tight else math.inf))
+    values, number = [], 0
+    for batch in batches:
+        rows = []
+        for time, key, value in batch:
+            number += 1
+            rows.append((float(time), key, 6 * number + value, float(number)))
+        values += [row[2] for row in rows]
+        world.batch(rows)
+        keyed.forget()
+    world.batch((), watermark=1_000.0)
+    aside = Counter(row["value"] for row in world.told.shed)
+    counted = Counter(value for _, _, value in world.told.results)
+    assert set(aside.values()) <= {1}
+    for value in values:
+        assert (aside[value], counted[value]) in ((1, 0), (0, 3)), value
+    assert len(aside) == sum(stats.bad for stats in world.told.stats)

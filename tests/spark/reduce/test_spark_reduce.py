@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import taut
 from taut.spark.reduce.outcome import ReduceSink
+from taut.spark.reduce.reducers import reducer_ids
 from taut.workloads.generator import Load
 from taut.workloads.reduce import ClickLoad, WordLoad, sessions, windowed_words, words
 from taut.workloads.reduce.fold import fold
@@ -264,11 +265,9 @@ def test_rows_that_fail_are_put_aside(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_reducers_are_spread_over_all_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    from taut.spark.reduce.api import _reducers
-
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
     for many in (1, partitions, 3 * partitions, 3 * partitions + 1):
-        ids = _reducers(spark, many)
+        ids = reducer_ids(many, partitions)
         frame = spark.createDataFrame([(n,) for n in ids], "reducer int")
         where = F.expr(f"pmod(hash(reducer), {partitions})")
         used = Counter(row[0] for row in frame.select(where).collect())
@@ -303,7 +302,7 @@ def test_what_else_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPat
     stream = SMALL.stream(spark)
     with pytest.raises(taut.StartError, match="a streaming DataFrame is needed"):
         taut.map_reduce(SMALL.batch(spark), words())
-    with pytest.raises(taut.StartError, match=r"no watermark to close them by: df.withWatermark"):
+    with pytest.raises(taut.StartError, match=r"no watermark, to close them by: df.withWatermark"):
         taut.map_reduce(stream, windowed_words(), time="time")
     with pytest.raises(taut.JobError, match="key=None needs map="):
         taut.map_reduce(stream, words(), key=None)

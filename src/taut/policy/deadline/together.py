@@ -97,13 +97,6 @@ def ends_at(groups: Sequence[Alike], kept: Sequence[int], now: float, after: flo
     return now + after + sum(n * group.cost for n, group in zip(kept, groups, strict=True))
 
 
-def on_time(groups: Sequence[Alike], kept: Sequence[int], now: float, after: float) -> int:
-    """How many of the rows that are worked on are on time."""
-    end = ends_at(groups, kept, now, after)
-    # a nanosecond more: the last digit of a sum makes no row late
-    return sum(n for n, group in zip(kept, groups, strict=True) if group.deadline >= end - 1e-9)
-
-
 def _cheapest(rows: Mapping[float, int], left: float) -> dict[float, int]:
     """How many rows of each cost are done in the time that is left, the cheapest first."""
     fits = {}

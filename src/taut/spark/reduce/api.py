@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 from taut.errors import JobError, StartError
 from taut.policy.deadline import CHOICES
 from taut.slo import Slo
+from taut.spark.ddl import columns
 from taut.spark.reduce.blobs import PACKED_DDL, RESULT
 from taut.spark.reduce.job import Job, order
-from taut.spark.reduce.mapper import Mapper
+from taut.spark.reduce.mapper import Mapper, refuse_types
 from taut.spark.reduce.outcome import ReduceSink, rows_of, shed_of
+from taut.spark.reduce.reducers import Reducers
 from taut.spark.reduce.terms import Terms
 from taut.spark.sinks import SinkFunction, file_paths
-from taut.spark.window import inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 LATE = ("side-output", "process", "fail")
 ON_ERROR = ("fail", "side-output")
@@ -27,6 +29,8 @@ _PATIENCE = 10.0
 """Objectives that a row is kept for with readmit=True."""
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+_WATERMARK = "spark.watermarkDelayMs"
+"""What Spark notes with the column that a watermark is on."""
 _OWN_WORKERS = "TAUT_REDUCE"
 """In the environment of reducers' workers: Spark then keeps them apart from those of maps."""
 
@@ -73,7 +77,8 @@ def map_reduce(
         For the states of each reducer in a worker, such as ``"64 MB"``; what is used least goes to
         Spark's state store. Without it all stays in memory.
     reducers
-        How many; by default one for each shuffle partition.
+        How many; by default one for each shuffle partition. A checkpoint keeps the number that it
+        was begun with.
     policy
         How rows are chosen: ``"cost-aware"``, ``"edf"``, ``"dover"`` or ``"fifo"``.
 
@@ -82,20 +87,21 @@ def map_reduce(
     Reduced
         Its ``frame`` is to be started with its ``sink``.
     """
+    from taut.spark.reduce.processor import Processor
+
     levels = order([job] if isinstance(job, Job) else job)
     terms = _terms(slo, late, readmit, on_error, memory, policy)
     _refuse(df, levels, key, value, time or arrival, arrival, late, slo, policy)
     jobs = [each for level in levels for each in level]
-    spark = df.sparkSession
-    ids = _reducers(spark, reducers)
+    among = _reducers(df.sparkSession, reducers)
     windowed = any(each.windows is not None for each in jobs)
     keep_bad = terms.keep_bad
-    frame = _input(df, jobs, key, value, time or arrival, arrival)
+    frame = _input(df, key, value, time or arrival, arrival)
     mode = "EventTime" if windowed else "ProcessingTime" if terms.waits else "None"
     for depth, level in enumerate(levels):
-        mapper = Mapper(tuple(level), ids, tuple(jobs), keep_bad, terms.waits)
+        mapper = Mapper(tuple(level), among, tuple(jobs), keep_bad, terms.waits)
         mapped = frame.mapInArrow(mapper.further if depth else mapper.first, PACKED_DDL)
-        frame = _reduced(mapped, level, terms, windowed, mode)
+        frame = _reduced(mapped, Processor(level, terms, windowed, among), mode)
     return Reduced(frame, {each.name: each for each in jobs}, terms)
 
 
@@ -159,10 +165,12 @@ class Reduced:
                 raise StartError(
                     f"results={{{name!r}: {each!r}}}: a sink for each of {', '.join(self._jobs)}"
                 )
-        return ReduceSink(self._jobs, self._terms, results, shed)
+        return ReduceSink(self._jobs, self._terms, results, shed, self.frame.sparkSession)
 
     def results(self, batch: DataFrame, job: str | None = None) -> DataFrame:
         """The results in a batch of ``frame``, for a ``foreachBatch`` of your own."""
+        if job is None and len(self._last) > 1:
+            raise StartError(f"job= is missing: results of one of {', '.join(self._last)}")
         name = self._last[0] if job is None else job
         if name not in self._jobs:
             raise StartError(f"job={name!r}: one of {', '.join(self._jobs)}")
@@ -173,9 +181,12 @@ class Reduced:
         return shed_of(batch, self._jobs)
 
     def _may_shed(self) -> bool:
-        limited = self._terms.objective < math.inf and self._terms.policy != "fifo"
         windowed = any(job.windows is not None for job in self._jobs.values())
-        return (limited and self._terms.late == "side-output") or self._terms.keep_bad or windowed
+        return (
+            (self._terms.chooses and self._terms.late == "side-output")
+            or self._terms.keep_bad
+            or windowed
+        )
 
 
 def _terms(
@@ -248,12 +259,14 @@ def _refuse(
             kind = df.schema[column].dataType.simpleString()
             raise StartError(f"{what}={column!r} is {kind}: a timestamp is needed")
     for job in levels[0]:
-        if job.map is None and key is None:
-            raise JobError(f"job {job.name!r}: key=None needs map=, to make keys")
+        if job.map is None:
+            _refuse_columns(df.schema, job, key, value)
     windowed = [job.name for level in levels for job in level if job.windows is not None]
-    if windowed and not inspect(df).watermark:
+    if windowed and _WATERMARK not in df.schema[time].metadata:
+        others = [field.name for field in df.schema if _WATERMARK in field.metadata]
+        has = f"df a watermark on {', '.join(others)}" if others else "df no watermark"
         raise StartError(
-            f"job {windowed[0]!r} has windows, and df no watermark to close them by: "
+            f"job {windowed[0]!r} has windows by time={time!r}, and {has}, to close them by: "
             f"df.withWatermark({time!r}, '1 second')"
         )
     provider = df.sparkSession.conf.get(_PROVIDER, "") or ""
@@ -265,75 +278,42 @@ def _refuse(
         )
 
 
-def _input(
-    df: DataFrame, jobs: Sequence[Job], key: str | None, value: str, time: str, arrival: str
-) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_type
+def _refuse_columns(schema: StructType, job: Job, key: str | None, value: str) -> None:
+    """Columns that a job without a map takes as they are."""
+    if key is None:
+        raise JobError(f"job {job.name!r}: key=None needs map=, to make keys")
+    for what, column in (("key", key), ("value", value)):
+        try:
+            given = columns({what: schema[column].dataType.simpleString()})
+        except ValueError:
+            continue  # a type that has no name here: the mapper sees it as it comes
+        refuse_types(job, what, given.field(what).type)
 
-    keys = F.lit(None).cast("string") if key is None else F.col(key)
-    values = F.col(value)
-    first, *others = [job for job in jobs if job.after is None]
-    if first.map is None and not others:
-        keys = keys.cast(from_arrow_type(first.key_type))
-        values = values.cast(from_arrow_type(first.value_type))
+
+def _input(df: DataFrame, key: str | None, value: str, time: str, arrival: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
     return df.select(
         F.col(time).cast("timestamp").alias("time"),
         F.col(arrival).cast("timestamp").alias("arrival"),
-        keys.alias("key"),
-        values.alias("value"),
+        (F.lit(None).cast("string") if key is None else F.col(key)).alias("key"),
+        F.col(value).alias("value"),
         F.current_timestamp().alias("stamp"),
     )
 
 
-def _reduced(
-    mapped: DataFrame, level: Sequence[Job], terms: Terms, windowed: bool, mode: str
-) -> DataFrame:
-    from taut.spark.reduce.processor import Processor
-
+def _reduced(mapped: DataFrame, processor: Any, mode: str) -> DataFrame:
     environment = mapped.sparkSession.sparkContext.environment
     environment[_OWN_WORKERS] = "1"
     try:
         return mapped.groupBy("reducer").transformWithStateInPandas(
-            Processor(level, terms, windowed), PACKED_DDL, "Append", mode
+            processor, PACKED_DDL, "Append", mode
         )
     finally:
         del environment[_OWN_WORKERS]
 
 
-def _reducers(spark: SparkSession, many: int | None) -> tuple[int, ...]:
-    """Ids that Spark spreads evenly over its shuffle partitions."""
-    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+def _reducers(spark: SparkSession, many: int | None) -> Reducers:
     if many is not None and (isinstance(many, bool) or not isinstance(many, int) or many < 1):
         raise StartError(f"reducers={many!r}: at least 1 is needed")
-    many = partitions if many is None else many
-    found: list[int] = []
-    used = [0] * partitions
-    candidate = 0
-    while len(found) < many:
-        partition = spark_hash(candidate) % partitions
-        if used[partition] <= len(found) // partitions:
-            used[partition] += 1
-            found.append(candidate)
-        candidate += 1
-    return tuple(found)
-
-
-def spark_hash(number: int) -> int:
-    """What Spark's ``hash`` gives for an int: Murmur3 in 32 bits, with seed 42.
-
-    >>> spark_hash(0), spark_hash(1)
-    (933211791, -559580957)
-    """
-    low = 0xFFFFFFFF
-    mixed = _turned(number * 0xCC9E2D51 & low, 15) * 0x1B873593 & low
-    value = (_turned(42 ^ mixed, 13) * 5 + 0xE6546B64) & low
-    value ^= 4
-    value = (value ^ value >> 16) * 0x85EBCA6B & low
-    value = (value ^ value >> 13) * 0xC2B2AE35 & low
-    value ^= value >> 16
-    return value - (1 << 32) if value >> 31 else value
-
-
-def _turned(value: int, by: int) -> int:
-    return (value << by | value >> 32 - by) & 0xFFFFFFFF
+    return Reducers(many, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from taut.policy.deadline.together import ends_at
 from taut.spark.reduce.job import MICRO
 
 Numbers = np.ndarray[Any, Any]
+First = Callable[[Numbers, int, bool], Numbers]
+"""Takes places of rows, how many are wanted, and whether of few keys; gives so many of them."""
 
 COLDEST = 4
 """Classes of cold rows: of keys that come once, twice, four times, and more often in a batch."""
@@ -60,6 +63,7 @@ def choose(
     begins: float,
     after: float,
     costs: Costs,
+    first_of: First | None = None,
 ) -> Chosen:
     """Decide over the rows of a batch, given in the order they came.
 
@@ -73,6 +77,8 @@ def choose(
         Seconds from arrival until a row must be out.
     begins, after
         When work begins, and how long after its end the batch is out.
+    first_of
+        Which of rows that are alike; without it those that came first.
     """
     bound = round(objective * MICRO)
     unit = max(1, bound // _STEPS)
@@ -108,18 +114,22 @@ def choose(
     due = min(a.deadline for a, n in zip(alike, counts, strict=True) if n)
     # where nobody can be kept waiting, rows that wait get a part of the time
     spare = objective / 4.0 - behind if probing else due - predicted
-    kept = _rows(np.array(counts), sizes, which, kinds, codes)
+    take = first_of or (lambda at, many, by_key: _first(at, many, codes if by_key else None))
+    kept = _rows(np.array(counts), sizes, which, kinds, take)
     return Chosen(kept, predicted, max(0.0, spare))
 
 
 def _rows(
-    counts: Numbers, sizes: Numbers, which: Numbers, kinds: Numbers, codes: Numbers
+    counts: Numbers, sizes: Numbers, which: Numbers, kinds: Numbers, first_of: First
 ) -> Numbers:
     """Rows out of how many of each group: the first, or those of as few cold keys as can be."""
     kept: Numbers = (counts == sizes)[which]
     for group in np.flatnonzero((counts > 0) & (counts < sizes)).tolist():
         rows = np.flatnonzero(which == group)
-        if kinds[rows[0]]:
-            rows = rows[np.argsort(codes[rows], kind="stable")]
-        kept[rows[: counts[group]]] = True
+        kept[first_of(rows, int(counts[group]), bool(kinds[rows[0]]))] = True
     return kept
+
+
+def _first(at: Numbers, many: int, codes: Numbers | None) -> Numbers:
+    """The first of them as they came."""
+    return at[:many] if codes is None else at[np.argsort(codes[at], kind="stable")][:many]

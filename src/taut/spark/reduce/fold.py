@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from taut.errors import JobError
-from taut.spark.reduce.job import MICRO, Job
+from taut.spark.reduce.codec import Codec
+from taut.spark.reduce.job import MICRO, Job, is_plain
 from taut.spark.values import Misfit, cut, to_arrow, to_python
 
 Numbers = np.ndarray[Any, Any]
@@ -30,12 +31,16 @@ class Work:
         Of the rows.
     values
         Of the rows.
+    rows
+        Where a row has several states, one after the other here: which row each is of. It then
+        counts in all of them, or in none if a function fails.
     """
 
     names: list[Any]
     codes: Numbers
     times_us: Numbers
     values: pa.Array
+    rows: Numbers | None = None
 
 
 @dataclass(slots=True)
@@ -60,12 +65,18 @@ class Folded:
     changed: dict[Any, int] = field(default_factory=dict)
 
 
-def fold(job: Job, work: Work, states: dict[Any, Any]) -> Folded:
-    """Fold rows into states, which are changed in place."""
+def fold(job: Job, work: Work, states: dict[Any, Any], codec: Codec | None = None) -> Folded:
+    """Fold rows into states, which are changed in place.
+
+    ``codec`` is for rows that have several states, which may have to be as they were.
+    """
     done = Folded()
     if not len(work.codes):
         return done
-    if job.update is not None:
+    if work.rows is not None:
+        kept = _Kept(states, codec or Codec(job))
+        (_row_by_row if job.update is not None else _until_none_fails)(job, work, kept, done)
+    elif job.update is not None:
         _one_by_one(job, work, states, done)
     else:
         _key_by_key(job, work, states, done)
@@ -141,6 +152,96 @@ def _key_by_key(job: Job, work: Work, states: dict[Any, Any], done: Folded) -> N
             if rows:
                 done.out += rows
                 done.places += [int(order[end - 1])] * len(rows)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """States that functions may change in place, and that can be had as they were."""
+
+    states: dict[Any, Any]
+    codec: Codec
+
+    def noted(self, names: Iterable[Any]) -> list[tuple[Any, bytes]]:
+        """What is needed to set some of them back."""
+        found = ((name, self.states[name]) for name in names if name in self.states)
+        return [(name, self.codec.state(name, s)) for name, s in found if not is_plain(s)]
+
+    def set_back(self, noted: Iterable[tuple[Any, bytes]]) -> None:
+        """As they were."""
+        for name, data in noted:
+            self.states[name] = self.codec.read_state(data)
+
+    def copy(self, name: Any) -> Any:
+        """One that may be changed, of a state that stays."""
+        state = self.states[name]
+        return state if is_plain(state) else self.codec.read_state(self.codec.state(name, state))
+
+
+def _row_by_row(job: Job, work: Work, kept: _Kept, done: Folded) -> None:
+    """One by one, where a row has several states."""
+    assert job.update is not None and job.windows is not None and work.rows is not None
+    update, states, out, places = job.update, kept.states, done.out, done.places
+    names = [work.names[code] for code in work.codes.tolist()]
+    times, values = (work.times_us / MICRO).tolist(), to_python(work.values)
+    starts = np.flatnonzero(np.r_[True, work.rows[1:] != work.rows[:-1]]).tolist()
+    for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
+        mark, new = len(out), {}
+        noted = kept.noted(names[start:end])
+        try:
+            for at in range(start, end):
+                name = names[at]
+                state = states[name] if name in states else _begun(job, name)
+                new[name], come = update(times[at], name[0], values[at], state)
+                for row in _rows(come or ()):
+                    out.append(row)
+                    places.append(at)
+        except Exception as error:
+            del out[mark:], places[mark:]
+            kept.set_back(noted)
+            done.bad.update(dict.fromkeys(range(start, end), _told(job, "update", error)))
+        else:
+            states.update(new)
+
+
+def _until_none_fails(job: Job, work: Work, kept: _Kept, done: Folded) -> None:
+    """Key by key, where a row has several states: again without rows that failed in another."""
+    assert job.update_many is not None and work.rows is not None
+    order = np.argsort(work.codes, kind="stable")
+    codes, rows = work.codes[order], work.rows[order]
+    times, values = (work.times_us / MICRO)[order], as_array(work.values)[order]
+    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+    group = np.cumsum(np.r_[False, codes[1:] != codes[:-1]])
+    ends = [*starts[1:].tolist(), len(codes)]
+    failed: dict[int, str] = {}
+    made: dict[int, tuple[Any, Any, list[Any], int]] = {}
+    todo = list(range(len(starts)))
+    while todo:
+        new: dict[int, str] = {}
+        for n in todo:
+            made.pop(n, None)
+            at = np.arange(starts[n], ends[n])
+            at = at[~np.isin(rows[at], [*failed])] if failed else at
+            if not len(at):
+                continue
+            name = work.names[int(codes[starts[n]])]
+            state = kept.copy(name) if name in kept.states else None
+            try:
+                if name not in kept.states:
+                    state = _begun(job, name)
+                state, come = job.update_many(times[at], name[0], values[at], state)
+                out = list(_rows(come)) if come is not None else []
+                made[n] = (name, state, out, int(order[at[-1]]))
+            except Exception as error:
+                new |= dict.fromkeys(rows[at].tolist(), _told(job, "update_many", error))
+        failed |= new
+        todo = np.unique(group[np.isin(rows, [*new])]).tolist()
+    for n in sorted(made):
+        name, state, come, place = made[n]
+        kept.states[name] = state
+        done.out += come
+        done.places += [place] * len(come)
+    for unit in np.flatnonzero(np.isin(work.rows, [*failed])).tolist():
+        done.bad[unit] = failed[int(work.rows[unit])]
 
 
 def _rows(come: Iterable[Any]) -> Iterable[Any]:

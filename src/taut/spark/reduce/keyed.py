@@ -64,6 +64,8 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True):
     place: int
     rows: int
     oldest_us: int
+    types: str = ""
+    """Of their keys and values, as text."""
 
 
 class Head(msgspec.Struct):
@@ -84,6 +86,8 @@ class Head(msgspec.Struct):
     cold_cost: Recent = Recent(150e-6)
     fixed_cost: Recent = Recent(0.02)
     """Seconds of a row, of a state outside memory, and of a batch whatever its rows."""
+    close_cost: Recent = Recent(20e-6)
+    """Seconds of a state whose window is closed."""
     lead: Recent = Recent(0.2)
     after: Recent = Recent(0.2)
     """Seconds from the plan to the reducer, and from the reducer's end until the batch is out."""
@@ -92,6 +96,8 @@ class Head(msgspec.Struct):
     timers: list[int] = []
     closed_us: int = -(2**62)
     waiting: list[Waiting] = []
+    reducers: list[int] = []
+    """Ids of all that share the keys."""
 
     @property
     def era(self) -> int:
@@ -237,9 +243,9 @@ class Keyed:
         self._store.set_head(_encode(self.head))
         _keep((self.head.id, self._job), self.memory)
 
-    def hold(self, data: bytes, rows: int, oldest_us: int) -> None:
+    def hold(self, data: bytes, rows: int, oldest_us: int, types: str = "") -> None:
         """Put rows by, to be worked on later."""
-        self.head.waiting.append(Waiting(self._write(data), rows, oldest_us))
+        self.head.waiting.append(Waiting(self._write(data), rows, oldest_us, types))
 
     def held(self, waiting: Waiting) -> bytes:
         """Take rows that were put by."""

@@ -28,6 +28,8 @@ from taut.spark.reduce.blobs import (
     unpack,
 )
 from taut.spark.reduce.job import MICRO, Job
+from taut.spark.reduce.reducers import Reducers
+from taut.spark.reduce.terms import BATCH
 from taut.spark.values import Misfit, cut, fits, to_arrow, to_python
 
 Numbers = np.ndarray[Any, Any]
@@ -43,17 +45,18 @@ class Mapper:
     jobs
         Those that take this input.
     reducers
-        Their ids, which the keys are spread over.
+        Which the keys are spread over: their ids, or what a task learns them from.
     earlier
         The jobs whose output they may take.
     keep_bad
         Whether rows that cannot be reduced go to the side output, or fail the query.
     beats
-        Whether reducers hear of every batch, with rows for them or without.
+        Whether reducers hear of every batch, with rows for them or without; of the first they
+        always do.
     """
 
     jobs: tuple[Job, ...]
-    reducers: tuple[int, ...]
+    reducers: tuple[int, ...] | Reducers
     earlier: tuple[Job, ...] = ()
     keep_bad: bool = False
     beats: bool = False
@@ -124,6 +127,11 @@ class _Packing:
 
         context = TaskContext.get()
         self._part = 0 if context is None else context.partitionId()
+        # each then has a head, by which it knows later if keys are spread another way
+        begins = context is not None and context.getLocalProperty(BATCH) == "0"
+        self._beats = mapper.beats or begins
+        given = mapper.reducers
+        self._ids = given.ids() if isinstance(given, Reducers) else given
         self._mapper = mapper
         self._schemas = {job.name: row_schema(job) for job in mapper.jobs}
         self._seq = 0
@@ -131,10 +139,10 @@ class _Packing:
 
     def beats(self, stamp: int) -> list[Packed]:
         """A sign of life for each reducer, once a task."""
-        if self._beaten or not self._mapper.beats:
+        if self._beaten or not self._beats:
             return []
         self._beaten = True
-        return [self._packed(r, BEAT, "", 0, stamp, b"") for r in self._mapper.reducers]
+        return [self._packed(r, BEAT, "", 0, stamp, b"") for r in self._ids]
 
     def rows(self, job: Job, given: _Given, stamp: int) -> list[Packed]:
         """One batch, by reducer; and what cannot be reduced."""
@@ -167,7 +175,7 @@ class _Packing:
         if job.map is None:
             keys, values = given.keys, given.values
             assert keys is not None and isinstance(values, pa.Array)
-            keys, values = _cast(job, "key", keys), _cast(job, "value", values)
+            keys, values = _cast(job, "key", keys, bad), _cast(job, "value", values, bad)
             if keys.null_count:
                 for at in np.flatnonzero(pc.is_null(keys).to_numpy(zero_copy_only=False)).tolist():
                     bad.setdefault(at, "the row has no key")
@@ -179,7 +187,7 @@ class _Packing:
         for what, kind in (("key", job.key_type), ("value", job.value_type)):
             field = pa.field(what, kind, nullable=what == "value")
             place = 0 if what == "key" else 1
-            arrays.append(_column(job, made[place], field, taken, bad))
+            arrays.append(_column(made[place], field, taken, bad))
         if bad and any(at in bad for at in taken):
             good = [at not in bad for at in taken]
             made = [list(compress(column, good)) for column in made]
@@ -193,7 +201,7 @@ class _Packing:
         return keys, values, pa.array(taken, pa.int64())
 
     def _by_reducer(self, job: Job, batch: pa.RecordBatch, stamp: int) -> Iterator[Packed]:
-        ids = self._mapper.reducers
+        ids = self._ids
         if not batch.num_rows:
             return
         if len(ids) == 1:
@@ -220,8 +228,7 @@ class _Packing:
         batch = pa.RecordBatch.from_arrays(
             [pa.array(columns[field.name], field.type) for field in schema], schema=schema
         )
-        reducer = self._mapper.reducers[0]
-        return self._packed(reducer, SHED, job.name, len(rows), stamp, pack(batch))
+        return self._packed(self._ids[0], SHED, job.name, len(rows), stamp, pack(batch))
 
     def _packed(
         self, reducer: int, kind: int, job: str, rows: int, stamp: int, blob: bytes
@@ -260,7 +267,7 @@ def _called(job: Job, given: _Given, bad: dict[int, str]) -> tuple[list[list[Any
 
 
 def _column(
-    job: Job, values: list[Any], field: pa.Field, taken: list[int], bad: dict[int, str]
+    values: list[Any], field: pa.Field, taken: list[int], bad: dict[int, str]
 ) -> pa.Array | None:
     """The column, or None and what does not fit in ``bad``."""
     try:
@@ -276,26 +283,73 @@ def _column(
         return None
 
 
-def _cast(job: Job, what: str, column: pa.Array) -> pa.Array:
+def refuse_types(job: Job, what: str, given: pa.DataType) -> None:
+    """Refuse keys or values that are of a type which says nothing of the job's."""
     kind = job.key_type if what == "key" else job.value_type
+    if given == kind:
+        return
     try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if _is_time(given) != _is_time(kind) and not _is_text(given) and not _is_text(kind):
+            raise pa.ArrowNotImplementedError("a time is no number")
+        pa.array([], given).cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise JobError(
-            f"job {job.name!r}: the {what}s are {column.type}, and {what}={str(kind)!r}: {error}; "
+            f"job {job.name!r}: the {what}s are {given}, and {what}={str(kind)!r}: {error}; "
             "say what they are, or make them so in map"
         ) from error
+
+
+def _cast(job: Job, what: str, column: pa.Array, bad: dict[int, str]) -> pa.Array:
+    """A column as the job's type; values that would not be the same go to ``bad``."""
+    kind = job.key_type if what == "key" else job.value_type
+    if column.type == kind:
+        return column
+    refuse_types(job, what, column.type)
+    made = _exactly(column, kind)
+    if made is not None:
+        return made
+    arrays = []
+    for at in range(len(column)):
+        one = _exactly(column.slice(at, 1), kind)
+        if one is None:
+            said = f"the {what} {cut(column[at].as_py())} ({column.type}) is no {kind}"
+            bad.setdefault(at, f"{said}; say what {what}s are, or make them so in map")
+        arrays.append(pa.nulls(1, kind) if one is None else one)
+    return pa.concat_arrays(arrays)
+
+
+def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """A column as another type, or None where a value would be another."""
+    try:
+        made = column.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    if any(_is_text(each) or pa.types.is_nested(each) for each in (column.type, kind)):
+        return made
+    if pa.types.is_floating(kind):
+        return made
+    # Arrow lets pass what makes a date of a time, or True of 2
+    return made if made.cast(column.type, safe=False).equals(column) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind))
 
 
 def spread(keys: pa.Array, among: int) -> Numbers:
     """For each key a number below ``among``: the same in every process, now and later."""
     encoded = keys.dictionary_encode()
-    hashes = _hashes(encoded.dictionary) % np.uint64(among)
+    hashes = key_hashes(encoded.dictionary) % np.uint64(among)
     spread_: Numbers = hashes.astype(np.int64)[encoded.indices.to_numpy()]
     return spread_
 
 
-def _hashes(keys: pa.Array) -> Numbers:
+def key_hashes(keys: pa.Array) -> Numbers:
+    """Of each key a number: the same in every process, now and later."""
     kind = keys.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         raw = keys.cast(pa.binary()).to_pylist()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ import msgspec
 import pyarrow as pa
 
 from taut.spark.reduce.blobs import RESULT, SHED, STATS, result_schema, shed_schema, unpack
+from taut.spark.reduce.ending import Ending
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.terms import WRITTEN, Stats, Terms
 from taut.spark.sinks import SinkFunction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _read_stats = msgspec.msgpack.Decoder(Stats).decode
 _BATCHES_KEPT = 1_000
@@ -86,8 +88,8 @@ class BatchStats:
     batch, written
         Its number, and when its results were out (epoch seconds).
     rows, processed, readmitted, bad, waiting
-        Rows that came to reducers; that were worked on, now or after a wait; that wait; and on
-        which a function failed, in a map too.
+        Rows that came to reducers; that were worked on, now or after a wait; on which a function
+        failed, in a map too; and that wait.
     on_time, late
         Of those worked on: out by their deadline, or not.
     shed
@@ -100,6 +102,10 @@ class BatchStats:
         When the results were expected out.
     began, ended
         When the first reducer began and the last one ended.
+    results
+        Rows that came out, of all jobs.
+    lead, after
+        How long it was taken to be from the plan to a reducer, and from its end until all is out.
     deadlines, shed_deadlines
         Of rows that were worked on in this batch, and of those that never will be: deadlines, to a
         hundredth of the objective, and how many rows have each.
@@ -125,10 +131,32 @@ class BatchStats:
     ended: float
     deadlines: Sequence[tuple[float, int]] = ()
     shed_deadlines: Sequence[tuple[float, int]] = ()
+    results: int = 0
+    lead: float = 0.0
+    after: float = 0.0
 
     @classmethod
-    def of(cls, batch: int, written: float, told: list[Stats], aside: int) -> BatchStats:
-        """From what reducers tell, and how many rows were put aside in all."""
+    def of(
+        cls,
+        batch: int,
+        written: float,
+        told: Sequence[Stats],
+        aside: int,
+        timed: bool,
+        last: Iterable[Stats],
+    ) -> BatchStats:
+        """From what reducers tell.
+
+        Parameters
+        ----------
+        told, aside
+            In this batch, and how many rows were put aside in all.
+        timed
+            Whether there is an objective.
+        last
+            What each reducer told last, in this batch or before: how its keys stand.
+        """
+        stand = list(last)
         shed: Counter[str] = Counter()
         for stats in told:
             shed.update(stats.shed)
@@ -137,8 +165,8 @@ class BatchStats:
         bad = sum(stats.bad for stats in told)
         kept = sum(stats.kept for stats in told)
         readmitted = sum(stats.readmitted for stats in told)
-        # without an objective nothing is late; a row that a function failed on was not in time
-        on_time = min(on_time, kept - bad) if deadlines else kept - bad
+        if not timed:
+            on_time = kept - bad
         return cls(
             batch=batch,
             written=written,
@@ -146,13 +174,13 @@ class BatchStats:
             processed=kept + readmitted - bad,
             readmitted=readmitted,
             bad=aside - shed.total(),
-            waiting=sum(stats.waiting for stats in told),
+            waiting=sum(stats.waiting for stats in stand),
             on_time=on_time,
             late=kept + readmitted - bad - on_time,
             shed=dict(shed),
-            hot=sum(stats.hot for stats in told),
-            hot_bytes=sum(stats.hot_bytes for stats in told),
-            cold=sum(stats.cold for stats in told),
+            hot=sum(stats.hot for stats in stand),
+            hot_bytes=sum(stats.hot_bytes for stats in stand),
+            cold=sum(stats.cold for stats in stand),
             row_us=max((stats.row_us for stats in told), default=0.0),
             cold_us=max((stats.cold_us for stats in told), default=0.0),
             predicted=max((stats.predicted for stats in told), default=written),
@@ -160,6 +188,9 @@ class BatchStats:
             ended=max((stats.ended for stats in told), default=written),
             deadlines=deadlines,
             shed_deadlines=[pair for stats in told for pair in stats.shed_deadlines],
+            results=sum(stats.results for stats in told),
+            lead=max((stats.lead for stats in told), default=0.0),
+            after=max((stats.after for stats in told), default=0.0),
         )
 
 
@@ -174,6 +205,7 @@ class ReduceStats:
     readmitted: int = 0
     bad: int = 0
     waiting: int = 0
+    results: int = 0
     shed: dict[str, int] = field(default_factory=dict)
     batches: list[BatchStats] = field(default_factory=list)
 
@@ -192,6 +224,7 @@ class ReduceSink:
         terms: Terms,
         results: Mapping[str, SinkFunction],
         shed: SinkFunction | None,
+        spark: SparkSession | None = None,
     ) -> None:
         self._jobs = jobs
         self._terms = terms
@@ -200,6 +233,8 @@ class ReduceSink:
         self._lock = threading.Lock()
         self._first = True
         self._stats = ReduceStats()
+        self._last: dict[tuple[int, str], Stats] = {}
+        self._ending = Ending(spark)
 
     @property
     def parts(self) -> list[SinkFunction]:
@@ -218,7 +253,7 @@ class ReduceSink:
             s = self._stats
             return ReduceStats(
                 s.rows, s.processed, s.on_time, s.late, s.readmitted, s.bad, s.waiting,
-                dict(s.shed), list(s.batches),
+                s.results, dict(s.shed), list(s.batches),
             )  # fmt: skip
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -239,11 +274,19 @@ class ReduceSink:
                 self._shed(shed_of(df, self._jobs), batch_id)
         finally:
             df.unpersist()
-        self._first = False
+        again, self._first = self._first, False
         df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
-        self._count(BatchStats.of(batch_id, written, told, aside))
+        batch = self.hear(batch_id, written, told, aside)
+        # the first may be one without rows that was begun before, with rows to come after it
+        if self._terms.waits and not (batch.rows or batch.waiting or again):
+            self._ending.after(batch_id)
 
-    def _count(self, batch: BatchStats) -> None:
+    def hear(self, batch_id: int, written: float, told: Sequence[Stats], aside: int) -> BatchStats:
+        """Count what reducers tell of a batch; a reducer that was not called stands as before."""
+        for each in sorted(told, key=lambda each: each.ended):
+            self._last[each.reducer, each.job] = each
+        timed = self._terms.objective < math.inf
+        batch = BatchStats.of(batch_id, written, told, aside, timed, self._last.values())
         with self._lock:
             s = self._stats
             s.rows += batch.rows
@@ -253,7 +296,9 @@ class ReduceSink:
             s.readmitted += batch.readmitted
             s.bad += batch.bad
             s.waiting = batch.waiting
+            s.results += batch.results
             for reason, rows in batch.shed.items():
                 s.shed[reason] = s.shed.get(reason, 0) + rows
             s.batches.append(batch)
             del s.batches[:-_BATCHES_KEPT]
+        return batch

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from taut.spark.reduce.blobs import BEAT, PACKED, ROWS, Packed, from_columns
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.reducer import Done, Reducer
+from taut.spark.reduce.reducers import Reducers
 from taut.spark.reduce.terms import BATCH, WRITTEN, Moment, Terms
 
 if TYPE_CHECKING:
@@ -83,21 +84,29 @@ class Processor(StatefulProcessor):
         What the user has chosen.
     windowed
         Whether Spark tells the watermark here, and calls when it has passed a window.
+    reducers
+        Which there are.
     """
 
-    def __init__(self, jobs: Sequence[Job], terms: Terms, windowed: bool) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], terms: Terms, windowed: bool, reducers: Reducers
+    ) -> None:
         self._jobs = tuple(jobs)
         self._terms = terms
         self._windowed = windowed
+        self._reducers = reducers
+        self._ids: tuple[int, ...] = ()
         self._stores: dict[str, SparkStore] = {}
         self._handle: StatefulProcessorHandle | None = None
         self._called: set[int] = set()
+        self._closed: set[int] = set()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Spark calls this first, in every task."""
         self._handle = handle
         self._stores = {job.name: SparkStore(handle, job.name) for job in self._jobs}
-        self._called = set()
+        self._ids = self._reducers.ids()
+        self._called, self._closed = set(), set()
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -127,6 +136,9 @@ class Processor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Close windows that are over; or go on with rows that wait though none have come."""
         (reducer,) = key
+        if self._windowed and reducer in self._closed:
+            return  # all that are over by this watermark, for the first of its timers
+        self._closed.add(reducer)
         moment = self._moment(timerValues.getCurrentProcessingTimeInMs() * 1_000, timerValues)
         if not self._windowed and reducer in self._called:
             # it has had its time in this batch, and is to be called again
@@ -143,7 +155,7 @@ class Processor(StatefulProcessor):
         """Nothing is left open."""
 
     def _reducer(self, job: Job, reducer: int) -> Reducer:
-        return Reducer(job, self._terms, reducer)
+        return Reducer(job, self._terms, reducer, ids=self._ids)
 
     def _told(self, done: Done, moment: Moment) -> pd.DataFrame:
         assert self._handle is not None

@@ -1,8 +1,8 @@
 """One reducer's part of a batch: choose rows, fold them, put the rest aside, keep the states.
 
-All that is decided follows from the rows, the time that Spark planned the batch at, and what the
-reducer had learned by the end of the last one. A batch that is tried again, by any worker, decides
-the same.
+Which rows are worked on follows from the rows, whichever way they came, the time that Spark planned
+the batch at, and what the reducer had learned by the end of the last one. A batch that is tried
+again, by any worker, decides the same; but for ``edf``, which goes by how they came.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from taut.errors import JobError
+from taut.policy.deadline import Recent
 from taut.spark.reduce.blobs import Packed, Rows, pack, row_schema, unpack
 from taut.spark.reduce.chosen import Chosen, Costs, choose, classes
 from taut.spark.reduce.codec import Codec
 from taut.spark.reduce.fold import Work, finalized, fold
 from taut.spark.reduce.job import MICRO, Job
-from taut.spark.reduce.keyed import Keyed, Store
+from taut.spark.reduce.keyed import Head, Keyed, Store, Waiting
 from taut.spark.reduce.telling import Telling, row_of
 from taut.spark.reduce.terms import CLOSED, CROWDED, LATE, WAITED, Moment, Stats, Terms
+from taut.spark.reduce.ties import Ties
 from taut.spark.values import cut
 
 Numbers = np.ndarray[Any, Any]
@@ -57,17 +59,30 @@ class Done:
 
 
 class Reducer:
-    """Reduces the rows of one job at one reducer, batch after batch; holds no state itself."""
+    """Reduces the rows of one job at one reducer, batch after batch; holds no state itself.
+
+    Parameters
+    ----------
+    reducer, ids
+        Its id, and those of all that share the keys; without these they are not looked at.
+    """
 
     def __init__(
-        self, job: Job, terms: Terms, reducer: int, clock: Callable[[], float] = time.time
+        self,
+        job: Job,
+        terms: Terms,
+        reducer: int,
+        clock: Callable[[], float] = time.time,
+        ids: Sequence[int] = (),
     ) -> None:
         self._job = job
         self._terms = terms
         self._reducer = reducer
         self._clock = clock
+        self._ids = list(ids)
         self._codec = Codec(job)
         self._schema = row_schema(job)
+        self._types = f"key {job.key_type}, value {job.value_type}"
 
     def batch(self, store: Store, packed: Sequence[Packed], moment: Moment) -> Done:
         """Reduce what has come, and what waits if there is time."""
@@ -76,8 +91,7 @@ class Reducer:
         come = sorted(packed, key=lambda one: (one.part, one.seq))
         rows = self._rows([one.blob for one in come])
         spare = run.fresh(rows)
-        if self._terms.waits:
-            run.readmit(spare)
+        run.readmit(spare)
         return run.end()
 
     def close(self, store: Store, moment: Moment) -> Done:
@@ -90,6 +104,20 @@ class Reducer:
     def _rows(self, blobs: Sequence[bytes]) -> Rows:
         return Rows([unpack(blob, self._schema) for blob in blobs], self._schema)
 
+    def _same(self, head: Head) -> None:
+        """Whether keys are where they were."""
+        if self._ids and head.reducers and head.reducers != self._ids:
+            before, now = len(head.reducers), len(self._ids)
+            what = f"reducers={before}"
+            if before == now:
+                what = "spark.sql.shuffle.partitions as it was then"
+            raise JobError(
+                f"job {self._job.name!r}: its checkpoint was begun with {before} reducers, and "
+                f"now there are {now}{' others' if before == now else ''}: keys would not find "
+                f"their states. Start it with {what}"
+            )
+        head.reducers = head.reducers or self._ids
+
 
 class _Run:
     """One batch on its way through."""
@@ -101,15 +129,18 @@ class _Run:
         terms = reducer._terms
         self._keyed = Keyed(store, reducer._codec, reducer._job.name, terms.budget, reducer._clock)
         head = self._keyed.head
+        reducer._same(head)
         self._begins = moment.stamp_us / MICRO + head.lead.careful
         self._after = head.after.careful
-        self._costs = Costs(head.row_cost.value, head.cold_cost.value, head.fixed_cost.value)
+        fixed = head.fixed_cost.value + self._closing()
+        self._costs = Costs(head.row_cost.value, head.cold_cost.value, fixed)
         self._folding = 0.0
         self._changed: dict[Any, int] = {}
         self._gone: list[Any] = []
         self._timers: list[int] = []
+        predicted = self._begins + fixed + self._after
         self._stats = Stats(
-            reducer._reducer, reducer._job.name, moment.batch, self._began, 0.0, self._begins
+            reducer._reducer, reducer._job.name, moment.batch, self._began, 0.0, predicted
         )
         self._tell = Telling(reducer._job, terms, self._stats, moment.stamp_us)
 
@@ -140,30 +171,40 @@ class _Run:
         self._stats.predicted = chosen.predicted
         self._aside(rows, units, chosen)
         kept = units.only(chosen.kept)
+        failed = self._fold(rows, kept)
         once = np.unique(kept.rows) if kept.several else kept.rows
         self._stats.kept = len(once)
+        if failed:
+            once = once[~np.isin(once, failed)]
         self._tell.worked_on(rows.arrivals[once])
-        self._fold(rows, kept)
         return chosen.spare
 
     def readmit(self, spare: float) -> None:
         """Work on rows that wait, the oldest first, for as long as there is time."""
-        head, terms = self._keyed.head, self._r._terms
+        head, terms, stats = self._keyed.head, self._r._terms, self._stats
+        patience = terms.patience if terms.chooses else math.inf
+        dearest = self._costs.row + (self._costs.cold if head.cold else 0.0)
         for waiting in sorted(head.waiting, key=lambda waiting: waiting.oldest_us):
-            fits = math.floor(max(0.0, spare) / max(self._costs.row + 0.5 * self._costs.cold, 1e-9))
-            if not self._stats.kept and not self._stats.readmitted:
-                fits = max(fits, 1)  # what rows cost is only known from working on some
-            old = waiting.oldest_us / MICRO + terms.patience < self._begins
-            if fits < 1 and not old:
+            # what rows cost is only known from working on some
+            least = 0 if stats.kept or stats.readmitted else 1
+            old = waiting.oldest_us / MICRO + patience < self._begins
+            if spare < dearest and not old and not least:
                 break
-            rows = self._r._rows([self._keyed.held(waiting)])
+            rows = self._waiting(waiting)
             order = _by_arrival(rows.arrivals)
             if old:
-                gone = rows.arrivals[order] / MICRO + terms.patience < self._begins
+                gone = rows.arrivals[order] / MICRO + patience < self._begins
                 self._tell.shed(rows, order[gone], WAITED)
                 order = order[~gone]
+            most = int(min(len(order), spare / max(self._costs.row, 1e-9)))
+            takes = self._taking(rows, order[: max(1, most)])
+            fits = max(least, int(np.searchsorted(takes, spare, side="right")))
             now, later = order[:fits], order[fits:]
-            spare -= len(now) * self._costs.row
+            if len(now):
+                spare -= float(takes[len(now) - 1])
+                stats.predicted += float(takes[len(now) - 1])
+            if len(later):
+                spare = 0.0  # those that come after are younger
             self._late(rows, now)
             self._hold(rows, later)
 
@@ -172,7 +213,7 @@ class _Run:
         windows = self._r._job.windows
         assert windows is not None
         for waiting in list(self._keyed.head.waiting):
-            rows = self._r._rows([self._keyed.held(waiting)])
+            rows = self._waiting(waiting)
             order = _by_arrival(rows.arrivals)
             due = windows.first_end(rows.times[order]) < upto_us
             self._late(rows, order[due])
@@ -206,14 +247,15 @@ class _Run:
         begun = self._r._clock()
         keyed.commit(self._changed, self._gone)
         now = self._r._clock()
-        rows = stats.kept + stats.readmitted
         spent = max(0.0, self._folding + now - begun - keyed.cold_seconds)
-        known = head.row_cost.value if head.row_cost.seen else math.inf
-        # of few rows in no time, what says less than was known is nearer all the same
-        if rows and (rows >= _TELLING or spent >= _LONG or spent / rows < known):
-            head.row_cost = head.row_cost.observe(spent / rows)
-        if stats.sought:
-            head.cold_cost = head.cold_cost.observe(max(0.0, keyed.cold_seconds / stats.sought))
+        if self._gone:
+            closing = max(0.0, now - self._began - self._folding)
+            head.close_cost = _told(head.close_cost, closing, len(self._gone))
+        else:
+            head.row_cost = _told(head.row_cost, spent, stats.kept + stats.readmitted)
+            if stats.sought:
+                each = max(0.0, keyed.cold_seconds / stats.sought)
+                head.cold_cost = head.cold_cost.observe(each)
         if stats.rows:
             fixed = now - self._began - spent - keyed.cold_seconds
             head.fixed_cost = head.fixed_cost.observe(max(0.0, fixed))
@@ -263,7 +305,7 @@ class _Run:
         cold = np.zeros(len(units.names), bool)
         if keyed.head.cold:
             cold[:] = [keyed.is_cold(name) for name in units.names]
-        if terms.policy == "fifo" or terms.objective == math.inf:
+        if not terms.chooses:
             kept = np.ones(len(units.rows), bool)
             cost = len(kept) * self._costs.row + int(cold.sum()) * self._costs.cold
             predicted = self._begins + cost + self._after + self._costs.fixed
@@ -276,6 +318,7 @@ class _Run:
             np.maximum.at(dearest, of, kinds)
             at = np.sort(first)
             kinds = dearest[of][at]
+        ties = Ties(rows, units.rows[at], self._moment.stamp_us)
         chosen = choose(
             terms.policy,
             rows.arrivals[units.rows[at]],
@@ -286,18 +329,20 @@ class _Run:
             self._begins,
             self._after,
             self._costs,
+            ties.first,
         )
-        self._probe(chosen.kept, kinds)
+        self._probe(chosen.kept, kinds, rows.arrivals[units.rows[at]], ties)
         if units.several:
             kept = np.isin(units.rows, units.rows[at][chosen.kept])
             return Chosen(kept, chosen.predicted, chosen.spare)
         return chosen
 
-    def _probe(self, kept: Numbers, kinds: Numbers) -> None:
+    def _probe(self, kept: Numbers, kinds: Numbers, arrivals: Numbers, ties: Ties) -> None:
         """Work on a row of a cold key now and then, or what those cost is never known again."""
         cold = np.flatnonzero(kinds)
         if len(cold) and not kept[cold].any() and self._keyed.head.batches % _PROBING == 0:
-            kept[cold[-1]] = True
+            latest = cold[arrivals[cold] == arrivals[cold].max()]
+            kept[ties.first(latest, 1, False)] = True
 
     def _aside(self, rows: Rows, units: _Units, chosen: Chosen) -> None:
         """What becomes of rows that are not worked on now."""
@@ -316,7 +361,7 @@ class _Run:
                 f"job {self._r._job.name!r}: {len(left)} of {len(rows)} rows cannot be out within "
                 f"{terms.objective:g} s, such as {cut(row_of(rows, int(worst)))}, expected out "
                 f"{chosen.predicted - rows.arrivals[worst] / MICRO:.3f} s after its arrival; "
-                "late='side-output' or late='process' would go on"
+                "late='side-output' would go on"
             )
         if terms.waits:
             self._hold(rows, left)
@@ -337,20 +382,55 @@ class _Run:
 
     def _hold(self, rows: Rows, at: Numbers) -> None:
         if len(at):
-            self._keyed.hold(pack(rows.take(at)), len(at), int(rows.arrivals[at].min()))
+            oldest = int(rows.arrivals[at].min())
+            self._keyed.hold(pack(rows.take(at)), len(at), oldest, self._r._types)
 
-    def _fold(self, rows: Rows, units: _Units) -> None:
-        """Fold rows into the states of their keys."""
+    def _waiting(self, waiting: Waiting) -> Rows:
+        """Take rows that were put by."""
+        if waiting.types not in ("", self._r._types):
+            raise JobError(
+                f"job {self._r._job.name!r}: {waiting.rows} rows wait that were put by with "
+                f"{waiting.types}, and now it is {self._r._types}: start it with key= and value= "
+                "as they were until none wait"
+            )
+        return self._r._rows([self._keyed.held(waiting)])
+
+    def _taking(self, rows: Rows, order: Numbers) -> Numbers:
+        """Seconds that the first of these rows takes, the first two, and so on."""
+        takes = np.full(len(order), self._costs.row)
+        if self._keyed.head.cold:
+            units = self._units(rows, order)
+            cold = np.array([self._keyed.is_cold(name) for name in units.names], bool)
+            found, first = np.unique(units.codes, return_index=True)
+            place = np.zeros(len(rows), np.int64)
+            place[order] = np.arange(len(order))
+            np.add.at(takes, place[units.rows[first[cold[found]]]], self._costs.cold)
+        return np.cumsum(takes)
+
+    def _closing(self) -> float:
+        """Seconds that the windows take which are closed at the end of this batch."""
+        head, upto = self._keyed.head, self._moment.watermark_us
+        if not any(end < upto for end in head.timers):
+            return 0.0
+        states = self._keyed.states
+        due = sum(1 for name in states if name[1] < upto)
+        outside = head.cold * (due / len(states) if states else 1.0)
+        return float(head.close_cost.value * (due + outside))
+
+    def _fold(self, rows: Rows, units: _Units) -> list[int]:
+        """Fold rows into the states of their keys; those on which a function failed."""
         job, keyed = self._r._job, self._keyed
         if not len(units.rows):
-            return
+            return []
         begun = self._r._clock()
         if keyed.head.cold:
             seen = np.unique(units.codes).tolist()
             self._stats.sought += keyed.fetch(units.names[code] for code in seen)
         values = rows.values.take(pa.array(units.rows))
         work = Work(units.names, units.codes, rows.times[units.rows], values)
-        done = fold(job, work, keyed.states)
+        if units.several and self._r._terms.keep_bad:
+            work.rows = units.rows
+        done = fold(job, work, keyed.states, self._r._codec)
         failed = {int(units.rows[unit]): reason for unit, reason in done.bad.items()}
         for at, reason in failed.items():
             self._tell.bad(rows, at, reason)
@@ -360,6 +440,7 @@ class _Run:
         what = "update" if job.update is not None else "update_many"
         self._tell.results(done.out, rows.times[places], rows.arrivals[places], what)
         self._folding += self._r._clock() - begun
+        return list(failed)
 
 
 @dataclass(slots=True)
@@ -378,6 +459,15 @@ class _Units:
         if kept.all():
             return self
         return _Units(self.rows[kept], self.codes[kept], self.names, self.several, self.dropped)
+
+
+def _told(known: Recent, spent: float, many: int) -> Recent:
+    """What one of them takes, if this tells."""
+    least = known.value if known.seen else math.inf
+    # of few in no time, what says less than was known is nearer all the same
+    if many and (many >= _TELLING or spent >= _LONG or spent / many < least):
+        return known.observe(spent / many)
+    return known
 
 
 def _by_arrival(arrivals: Numbers) -> Numbers:

@@ -44,6 +44,7 @@ class Telling:
             arrays = [*as_columns(self._job, out, what), pa.array(times), pa.array(arrivals)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=result_schema(self._job))
             self._pack(RESULT, len(out), pack(batch))
+            self.stats.results += len(out)
 
     def shed(self, rows: Rows, at: Numbers, reason: str, predicted: float | None = None) -> None:
         """Rows that are not worked on."""
@@ -74,7 +75,7 @@ class Telling:
         self._pack(SHED, 1, pack(pa.RecordBatch.from_arrays(arrays, schema=schema)))
 
     def worked_on(self, arrivals_us: Numbers) -> None:
-        """When the rows that are worked on must be out."""
+        """When the rows that were worked on must be out."""
         self.stats.deadlines = self._deadlines(arrivals_us)
 
     def end(self) -> list[Packed]:

@@ -49,9 +49,14 @@ class Terms:
     budget: float = math.inf
 
     @property
+    def chooses(self) -> bool:
+        """Whether some rows may not be worked on at once."""
+        return self.objective < math.inf and self.policy != "fifo"
+
+    @property
     def waits(self) -> bool:
         """Whether rows may be put by for later."""
-        return self.patience > 0.0
+        return self.patience > 0.0 and self.chooses
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -76,11 +81,14 @@ class Stats(msgspec.Struct):
     rows: int = 0
     kept: int = 0
     readmitted: int = 0
+    results: int = 0
+    """Rows that came out."""
     shed: dict[str, int] = {}
     bad: int = 0
     waiting: int = 0
     deadlines: list[tuple[float, int]] = []
-    """Of the rows that were worked on in their batch: deadlines, and how many rows have them."""
+    """Of the rows that were worked on in their batch, and on which no function failed: deadlines,
+    and how many rows have them."""
     shed_deadlines: list[tuple[float, int]] = []
     """Of the rows that were not, and do not wait."""
     hot: int = 0

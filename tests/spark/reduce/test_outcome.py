@@ -1,0 +1,84 @@
+"""What the driver counts, from what reducers tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from taut.spark.reduce.outcome import ReduceSink
+from taut.spark.reduce.terms import LATE, Stats, Terms
+
+
+def told(reducer: int = 1, job: str = "sums", ended: float = 10.0, **given: Any) -> Stats:
+    return Stats(reducer, job, 0, ended - 1.0, ended, ended + 1.0, **given)
+
+
+def sink(objective: float = 1.0) -> ReduceSink:
+    return ReduceSink({}, Terms(objective), {}, None)
+
+
+def test_rows_on_time_are_those_out_by_their_deadline() -> None:
+    to = sink()
+    stats = told(rows=10, kept=7, bad=1, deadlines=[(20.0, 4), (30.0, 2)], shed={LATE: 3})
+    batch = to.hear(0, 25.0, [stats], aside=4)
+    assert (batch.on_time, batch.late, batch.bad) == (2, 4, 1)
+    assert (batch.processed, batch.shed) == (6, {LATE: 3})
+
+
+def test_rows_that_all_failed_are_neither_on_time_nor_late() -> None:
+    batch = sink().hear(0, 25.0, [told(rows=3, kept=3, bad=3)], aside=3)
+    assert (batch.on_time, batch.late, batch.processed, batch.bad) == (0, 0, 0, 3)
+
+
+def test_a_row_that_waited_and_failed_takes_none_from_those_on_time() -> None:
+    stats = told(rows=2, kept=2, readmitted=3, bad=1, deadlines=[(30.0, 2)])
+    batch = sink().hear(0, 25.0, [stats], aside=1)
+    assert (batch.on_time, batch.late) == (2, 2)
+
+
+def test_without_an_objective_nothing_is_late() -> None:
+    batch = sink(math.inf).hear(0, 25.0, [told(rows=5, kept=5, bad=1)], aside=1)
+    assert (batch.on_time, batch.late) == (4, 0)
+
+
+def test_keys_and_rows_that_wait_are_counted_once_for_each_reducer_and_job() -> None:
+    to = sink()
+    batch = to.hear(
+        0,
+        25.0,
+        [
+            told(1, ended=12.0, hot=2, hot_bytes=20, cold=3, waiting=4, results=5),
+            told(1, ended=11.0, hot=9, hot_bytes=90, cold=9, waiting=9, results=6),
+            told(2, hot=10, hot_bytes=100, cold=0, waiting=1),
+            told(1, "other", hot=100, hot_bytes=1_000, cold=1),
+        ],
+        aside=0,
+    )
+    assert (batch.hot, batch.hot_bytes, batch.cold, batch.waiting) == (112, 1_120, 4, 5)
+    assert batch.results == 11, "what was done is added up"
+
+
+def test_a_reducer_that_is_not_called_stands_as_before() -> None:
+    to = sink()
+    to.hear(0, 25.0, [told(1, hot=3, waiting=4), told(2, hot=5, waiting=1)], aside=0)
+    batch = to.hear(1, 26.0, [], aside=0)
+    assert (batch.hot, batch.waiting, to.stats().waiting) == (8, 5, 5)
+    batch = to.hear(2, 27.0, [told(1, hot=1)], aside=0)
+    assert (batch.hot, batch.waiting, to.stats().waiting) == (6, 1, 1)
+
+
+def test_what_a_batch_was_taken_to_need_is_that_of_the_slowest() -> None:
+    given = [told(1, lead=0.1, after=0.5, results=2), told(2, lead=0.3, after=0.2, results=1)]
+    to = sink()
+    batch = to.hear(0, 25.0, given, aside=0)
+    assert (batch.lead, batch.after, batch.results) == (0.3, 0.5, 3)
+    to.hear(1, 26.0, given, aside=0)
+    assert to.stats().results == 6
+
+
+@pytest.mark.parametrize("policy", ["fifo", "cost-aware"])
+def test_rows_wait_only_where_some_may_be_left(policy: str) -> None:
+    assert Terms(1.0, policy, patience=9.0).waits == (policy != "fifo")
+    assert not Terms(math.inf, policy, patience=9.0).waits
