@@ -87,7 +87,7 @@ class Meter:
         rows = int(progress["numInputRows"])
         if told is not None:
             # a source may give ranges that only become rows later: reducers have counted
-            written, rows, out = told.written, told.rows, getattr(told, "results", 0)
+            written, rows, out = told.written, told.rows, told.results
         took = {name: ms / 1e3 for name, ms in progress["durationMs"].items()}
         mine = [stage for stage in stages if start <= stage.began and stage.ended <= written]
         spent = {
