@@ -19,7 +19,7 @@ read and map; those that reduce; the rest until its rows are written; and what f
 next one can start, such as the commit log."""
 STALE_S = 30 * 86_400.0
 LEAST_BATCHES = 4
-"""At a setting, after those that warm up: with fewer a slow one cannot be told from the rule."""
+"""In all: with fewer a slow one cannot be told from the rule."""
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,10 +115,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"profile of {self.app!r}: no batch has a row, so what a row costs is unknown; "
                 "profile it while its source has rows"
             )
-        few = min(len(group) for group in groups(self.samples))
         if len(self.samples) < LEAST_BATCHES:
             raise ProfileError(
-                f"profile of {self.app!r} has {few} batches: at least {LEAST_BATCHES} are needed"
+                f"profile of {self.app!r} has {len(self.samples)} batches: at least "
+                f"{LEAST_BATCHES} are needed"
             )
         if spark is not None and self.spark != spark:
             raise ProfileError(

@@ -120,7 +120,8 @@ def test_batches_of_plain_spark_are_measured_too(
         eventually(lambda: len(meter.batches(query.recentProgress)) >= 6)
         batches = meter.batches(query.recentProgress)
     finally:
-        query.stop()
+        meter.stop(query)
+    assert not query.isActive
     assert sum(batch.sample.rows for batch in batches) >= 10_000
     assert sum(batch.sample.out for batch in batches) >= 5
     for batch in batches:
@@ -149,7 +150,7 @@ def test_an_app_that_fails_says_so(spark: SparkSession) -> None:
 def test_a_source_without_rows_says_so(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling, "_FIRST_ROWS_S", 2.0)
+    monkeypatch.setattr(profiling, "_PATIENCE_S", 2.0)
 
     def idle(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
         return Load(time.time() + 3_600, 10).stream(spark), nowhere

@@ -6,6 +6,7 @@ store has its stages; the sink is timed by being called. Nothing listens, no job
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from taut.planning.profile import Sample
 from taut.planning.settings import Settings
+from taut.spark.gate import JvmLatch
 from taut.spark.reduce.outcome import BatchStats, ReduceSink
 from taut.spark.sinks import SinkFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
+_LOOK_S = 0.05
 _PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
 
 
@@ -53,6 +57,9 @@ class Meter:
         self._sink = sink
         self._settings = settings
         self.written: dict[int, tuple[float, int | None]] = {}
+        self._latch = JvmLatch(spark._jvm)
+        self._closing = False
+        self._held = threading.Event()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, and note when it was out and how many rows that were."""
@@ -62,6 +69,17 @@ class Meter:
         else:
             out = self._counted(df, batch_id)
         self.written[batch_id] = time.time(), out
+        if self._closing:
+            self._held.set()
+            self._latch.wait()
+
+    def stop(self, query: StreamingQuery, within: float = 30.0) -> None:
+        """End the query after the batch that runs: Spark tells of an interrupted one at length."""
+        self._closing = True
+        limit = time.monotonic() + within
+        while query.isActive and not self._held.wait(_LOOK_S) and time.monotonic() < limit:
+            pass
+        query.stop()
 
     def batches(self, progress: Sequence[Any]) -> list[Batch]:
         """Those that have been written and followed by another, from ``query.recentProgress``."""

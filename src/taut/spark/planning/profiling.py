@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taut.errors import ProfileError
 from taut.planning.profile import Profile, Sample
@@ -23,7 +23,10 @@ _LOOK_S = 0.05
 _CUT = 2
 """Batches at the start of a query that are not taken: it starts workers and opens state stores."""
 _BATCHES = 5
-_FIRST_ROWS_S = 120.0
+_LEAST = _CUT + 4
+_LEAST_RUNS = 4
+"""Two settings with small and large batches: without them there is nothing to plan from."""
+_PATIENCE_S = 120.0
 _SHORTEST_S, _LONGEST_S = 0.4, 2.5
 """What the rows of a large batch should take."""
 _SPREAD = 8
@@ -80,10 +83,10 @@ def take(
             found, window = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
             warm += found[-3:]
         small, large = _sizes(warm)
-        todo = [run.but(cap=size) for size in (large, small) for run in runs]
+        todo = [run.but(cap=size) for run in runs for size in (large, small)]
         for done, settings in enumerate(todo):
             left = seconds - (time.monotonic() - began)
-            if left <= 0.0 and done >= 2:
+            if left <= 0.0 and done >= _LEAST_RUNS:
                 break
             within = max(3.0, left / (len(todo) - done))
 
@@ -151,38 +154,34 @@ def _run(
     within: float,
     batches: int,
 ) -> tuple[list[Sample], float]:
-    """Let it run until there are so many batches, or for so long; also its windows' length."""
+    """Let it run until there are so many batches, or for so long from the first one on.
+
+    Also tells how long its windows are.
+    """
     frame, sink = made(app, spark, settings)
     meter = Meter(spark, sink, settings)
     checkpoint = tempfile.mkdtemp(dir=folder)
     writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
     query = writer.trigger(**settings.trigger_options()).start()
     try:
-        seen = 0
-        for _ in _until(within, query):
-            seen = len(meter.written)
-            tell(seen)
-            if seen >= batches + _CUT + 1:
+        limit = time.monotonic() + _PATIENCE_S
+        begun: float | None = None
+        while (seen := len(meter.written)) < batches + _CUT + 1:
+            now = time.monotonic()
+            if not query.isActive:
+                raise ProfileError(f"the app failed: {query.exception()}")
+            if now > limit:
+                raise ProfileError(
+                    f"the app wrote {seen} batches within {_PATIENCE_S:g} s, and {_LEAST} are "
+                    "needed: does its source have rows?"
+                )
+            begun = now if begun is None and seen else begun
+            if begun is not None and now > begun + within and seen >= _LEAST:
                 break
+            tell(seen)
+            time.sleep(_LOOK_S)
         found = meter.batches(query.recentProgress)
     finally:
-        query.stop()
+        meter.stop(query)
     samples = [batch.sample for batch in found[_CUT:] if batch.sample.rows]
     return samples, window_of(frame, sink)
-
-
-def _until(within: float, query: Any) -> Iterator[None]:
-    """Until the time is over, which begins with the first batch; a query that failed says so."""
-    begun = time.monotonic()
-    limit: float | None = None
-    while limit is None or time.monotonic() < limit:
-        if not query.isActive:
-            raise ProfileError(f"the app failed: {query.exception()}")
-        if limit is None and query.lastProgress is not None:
-            limit = time.monotonic() + within
-        if limit is None and time.monotonic() > begun + _FIRST_ROWS_S:
-            raise ProfileError(
-                f"the app wrote no batch within {_FIRST_ROWS_S:g} s: does its source have rows?"
-            )
-        yield
-        time.sleep(_LOOK_S)

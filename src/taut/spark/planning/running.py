@@ -115,8 +115,8 @@ class Planned:
         return make(profile, Slo(self.plan.slo), rate or drift.rate, [self.plan.cluster])
 
     def stop(self) -> None:
-        """End it."""
-        self.query.stop()
+        """End it, after the batch that runs."""
+        self._meter.stop(self.query)
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
         self._meter(df, batch_id)
