@@ -375,8 +375,10 @@ def test_what_is_kept_is_as_near_as_it_says(name: str) -> None:
     assert loss(case, kept, case.seconds, how.seed) == pytest.approx(how.loss, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", FROM_HERE)
+@pytest.mark.parametrize("name", CASES)
 def test_what_is_not_fitted_is_what_it_was_taken_from(name: str) -> None:
+    if name not in FROM_HERE:
+        pytest.skip(f"{name} was fitted by an earlier calibration, as docs/simulator.md says")
     case, first = CASES[name], fits()["micro/timeout"]
     for experiment in case.topologies:
         kept = fits()[experiment]
