@@ -163,7 +163,7 @@ def read_stages(spark: SparkSession, since: float) -> list[Stage]:
 
 
 def _ran(count: Any) -> bool:
-    return bool(getattr(count, "_jo", None)) and not count._jo.getOrEmpty().isEmpty()
+    return count._jo is not None and bool(count._jo.future().isCompleted())
 
 
 def _epoch(timestamp: str) -> float:
