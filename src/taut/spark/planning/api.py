@@ -35,7 +35,7 @@ def plan(
     ----------
     app
         A function ``app(spark, settings)`` that gives a streaming DataFrame and the sink of its
-        batches, or a file that has one. It is run for about a minute, unless ``profile`` is given.
+        batches, or a file that has one. It is run for a minute or two, unless ``profile`` is given.
     slo
         The objective, such as ``"p99 <= 1 s"``, for rows from their arrival until they are
         written; of a job with windows, for results from the end of their window.

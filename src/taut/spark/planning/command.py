@@ -81,7 +81,7 @@ def plan(
     save: Path | None,
     conf_file: Path | None,
 ) -> None:
-    """Profile APP for a minute and plan how to run it under an objective.
+    """Profile APP for a minute or two and plan how to run it under an objective.
 
     APP is a Python file with a function app(spark, settings) that gives a streaming DataFrame and
     the sink of its batches.

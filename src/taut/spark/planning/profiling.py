@@ -1,4 +1,4 @@
-"""Profiling: the real job runs at a few settings and sizes of batches, for about a minute."""
+"""Profiling: the real job runs at a few settings and sizes of batches, for a minute or two."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def take(
     seconds: float = 75.0,
     watch: Watcher = lambda step: None,
 ) -> Profile:
-    """Profile an app, in at most about ``seconds``.
+    """Profile an app, in about ``seconds``; on a slow machine it takes longer.
 
     Parameters
     ----------
