@@ -1,0 +1,111 @@
+"""From runs to figures, and what a run's latency is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.planning.synthetic import profile
+
+from taut.bench.plan.figures import Compared, Rates, figures
+from taut.bench.plan.measure import every, point_name, points
+from taut.bench.plan.run import Measured, of_rows, of_windows
+from taut.bench.plan.show import picture, rates_told, table
+from taut.bench.record import BenchError
+from taut.cli import main
+from taut.planning.phases import fit
+from taut.planning.search import Search
+from taut.planning.settings import Cluster, Settings
+from taut.slo import Slo
+
+
+def measured(mean: float = 1.0, p99: float = 2.0) -> Measured:
+    return Measured(mean, 0.9 * mean, 1.5 * mean, p99, 100)
+
+
+def batch(rows: int, written: float) -> Any:
+    return SimpleNamespace(rows=rows, written=written)
+
+
+def test_shares_within_bounds_are_counted() -> None:
+    near = Compared("l1-r1-t0-10", 10, 1.1, 2.1, measured())
+    far = Compared("l1-r1-t0-90", 90, 1.2, 1.5, measured())
+    told = figures("words", [near, far], Rates())
+    assert told["words.mean_within_15"] == 0.5
+    assert told["words.p99_within_20"] == 0.5
+    assert told["words.l1-r1-t0-10.predicted_mean_s"] == 1.1
+    assert told["words.l1-r1-t0-90.measured_p99_s"] == 2.0
+    assert "words.plan_rate" not in told
+
+
+def test_rates_that_were_not_measured_are_left_out() -> None:
+    held = Rates(plan_rate=100.0, plan_measured=measured(), plan_held=True)
+    told = figures("words", [], held)
+    assert told == {"words.plan_rate": 100.0, "words.plan_held": 1.0, "words.plan_p99_s": 2.0}
+    held.rule, held.rule_rate, held.found_rate = "trigger 0 s", 90.0, 104.0
+    told = figures("words", [], held)
+    assert told["words.best_rule_of_thumb_rate"] == 90.0
+    assert told["words.best_found_rate"] == 104.0
+    assert len(rates_told(held)) == 3
+
+
+def test_rows_wait_for_their_batch() -> None:
+    # 10 rows a second from 0 on; those of the first second are out at 2, of the second at 4
+    told = of_rows([batch(10, 2.0), batch(10, 4.0)], 0.0, 10, 0.0, 2.0, 9.0)
+    assert told.mean == pytest.approx(2.0)
+    assert told.p99 == pytest.approx(2.98, abs=0.01)
+    assert told.results == 20
+
+
+def test_rows_that_never_came_out_are_as_late_as_one_waited() -> None:
+    told = of_rows([batch(10, 2.0)], 0.0, 10, 0.0, 2.0, 9.0)
+    assert told.mean == pytest.approx((1.5 + 7.5) / 2)
+    only = of_rows([batch(10, 2.0)], 0.0, 10, 1.0, 2.0, 9.0)
+    assert only.mean == pytest.approx(7.5)
+
+
+def test_windows_are_late_from_their_end_on() -> None:
+    told = of_windows({10.0: 11.0, 12.0: 14.0}, 9.0, 14.5, 20.0)
+    assert told.results == 3
+    assert told.mean == pytest.approx((1.0 + 2.0 + 6.0) / 3)
+    assert told.p99 == 6.0
+    with pytest.raises(BenchError, match="no window ended"):
+        of_windows({}, 9.0, 9.5, 20.0)
+
+
+def test_an_objective_that_is_not_measured_is_refused() -> None:
+    assert measured().of(Slo("p99 <= 1 s")) == 2.0
+    with pytest.raises(BenchError, match="mean, p50, p90 or p99"):
+        measured().of(Slo("p95 <= 1 s"))
+
+
+def test_points_go_from_a_tenth_to_nine_tenths() -> None:
+    search = Search(fit(profile()), Slo("p99 <= 2 s"))
+    cluster = Cluster(1, 2)
+    found = list(points(search, cluster, 20))
+    assert {share for _, _, share in found} == {0.1, 0.3, 0.5, 0.7, 0.9}
+    assert len({point_name(settings, share) for settings, _, share in found}) == 20
+    for settings, rate, share in found:
+        most = search.highest(settings, cluster) or search.ceiling(settings, cluster) / 2
+        assert rate == pytest.approx(share * most, rel=0.01)
+    assert Settings(4, 4) in every(cluster)
+
+
+def test_shown(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    compared = [Compared("l1-r1-t0-10", 10, 1.1, 2.1, measured())]
+    console = Console(width=124, record=True)
+    console.print(table("words", compared))
+    assert "+10 %" in console.export_text()
+    picture(tmp_path / "plan.svg", "words", compared)
+    assert (tmp_path / "plan.svg").stat().st_size > 1_000
+
+
+def test_wrong_options_are_refused() -> None:
+    told = CliRunner().invoke(main, ["bench", "plan", "--slo", "soon"])
+    assert told.exit_code == 2
+    assert "is not an objective" in told.output
