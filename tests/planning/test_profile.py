@@ -25,7 +25,7 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     profile().save(path)
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ProfileError, match=r"job\.json cannot be read: .*take a new one"):
+    with pytest.raises(ProfileError, match=r"job\.json cannot be read: .*make a new one"):
         Profile.load(path)
 
 

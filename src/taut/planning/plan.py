@@ -11,6 +11,7 @@ import msgspec
 
 from taut.duration import duration
 from taut.errors import PlanError
+from taut.planning import files
 from taut.planning.latency import Latency, predict
 from taut.planning.phases import Costs, Line, fit
 from taut.planning.profile import Profile
@@ -113,25 +114,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, with the profile that it was made from."""
-        path = Path(path)
-        draft = path.with_name(path.name + ".part")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
-        draft.replace(path)
+        files.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read one back."""
-        try:
-            read = msgspec.json.decode(Path(path).read_bytes(), type=cls)
-        except OSError as error:
-            raise PlanError(f"plan {path}: {error.strerror or error}") from error
-        except (msgspec.DecodeError, PlanError) as error:
-            raise PlanError(f"plan {path} cannot be read: {error}") from error
-        if read.format != FORMAT:
-            raise PlanError(
-                f"plan {path} has format {read.format}, this Taut reads {FORMAT}: make a new one"
-            )
-        return read
+        """Read one back; what is damaged, or was written by another Taut, is refused."""
+        return files.load(cls, path, "plan", FORMAT, PlanError)
 
     def explain(self) -> str:
         """For a person: what to set, what to expect, where the time goes, what limits it."""

@@ -10,6 +10,7 @@ from statistics import median
 import msgspec
 
 from taut.errors import ProfileError
+from taut.planning import files
 from taut.planning.settings import Cluster
 
 FORMAT = 1
@@ -78,27 +79,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def save(self, path: str | Path) -> None:
         """Write it, all of it or nothing."""
-        path = Path(path)
-        draft = path.with_name(path.name + ".part")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
-        draft.replace(path)
+        files.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
         """Read one; what is damaged, or was written by another Taut, is refused."""
-        try:
-            read = msgspec.json.decode(Path(path).read_bytes(), type=cls)
-        except OSError as error:
-            raise ProfileError(f"profile {path}: {error.strerror or error}") from error
-        except msgspec.DecodeError as error:
-            raise ProfileError(
-                f"profile {path} cannot be read: {error}; it may be cut short, take a new one"
-            ) from error
-        if read.format != FORMAT:
-            raise ProfileError(
-                f"profile {path} has format {read.format}, this Taut reads {FORMAT}: take a new one"
-            )
-        return read
+        return files.load(cls, path, "profile", FORMAT, ProfileError)
 
     def check(self, *, spark: str | None = None, now: float | None = None) -> None:
         """Refuse a profile that a plan cannot be made from."""
