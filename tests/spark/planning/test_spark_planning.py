@@ -14,7 +14,7 @@ import taut
 from taut.planning.profile import PHASES
 from taut.planning.settings import Settings
 from taut.spark.planning import profiling
-from taut.spark.planning.app import cluster_of, made, window_of
+from taut.spark.planning.app import cluster_of, configured, made, window_of
 from taut.spark.planning.meter import Meter
 from taut.workloads.generator import Load
 from taut.workloads.reduce import windowed_words, words, words_load
@@ -110,12 +110,15 @@ def test_what_cannot_be_had_is_refused_with_the_number(taken: taut.Profile) -> N
 def test_batches_of_plain_spark_are_measured_too(
     spark: SparkSession, tmp_path: Path, eventually: Eventually
 ) -> None:
-    settings = Settings(2, 2)
-    frame, sink = made(plain, spark, settings)
-    assert window_of(frame, sink) == 1.0
-    meter = Meter(spark, sink, settings)
-    writer = frame.writeStream.foreachBatch(meter)
-    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    settings = Settings(2, 3)
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    with configured(spark, settings):
+        frame, sink = made(plain, spark, settings)
+        assert window_of(frame, sink) == 1.0
+        meter = Meter(spark, sink, settings)
+        writer = frame.writeStream.foreachBatch(meter)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
     try:
         eventually(lambda: len(meter.batches(query.recentProgress)) >= 6)
         batches = meter.batches(query.recentProgress)
@@ -127,7 +130,7 @@ def test_batches_of_plain_spark_are_measured_too(
     for batch in batches:
         assert batch.start < batch.written < batch.next_start
         assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
-    assert max(batch.sample.reducers for batch in batches) == 2
+    assert max(batch.sample.reducers for batch in batches) == 3
 
 
 def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from taut.bench.rounds import quantile
 from taut.planning.quantile import Spans
 from taut.planning.settings import Settings
 from taut.slo import Slo
-from taut.spark.planning.app import made
+from taut.spark.planning.app import configured, made
 from taut.spark.reduce.outcome import BatchStats, ReduceSink
 
 _LEAD_S = 1.0
@@ -72,12 +72,13 @@ def run(
     """Let rows arrive for the warm-up and the measured time, and wait for what is not out yet."""
     start = time.time() + _LEAD_S
     ends = Ends("end" if workload == "windowed-words" else None)
-    frame, sink = made(app(workload, rate, start, ends), place.spark, settings)
-    assert isinstance(sink, ReduceSink)
     folder = Path(tempfile.mkdtemp(dir=place.folder))
-    writer = frame.writeStream.foreachBatch(sink)
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(**settings.trigger_options()).start()
+    with configured(place.spark, settings):
+        frame, sink = made(app(workload, rate, start, ends), place.spark, settings)
+        assert isinstance(sink, ReduceSink)
+        writer = frame.writeStream.foreachBatch(sink)
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.trigger(**settings.trigger_options()).start()
     begin = end = start + _STARTS_WITHIN_S + warm_up
     started = False
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,10 +46,24 @@ def load_app(path: str | Path) -> tuple[str, App]:
     return path.stem, app
 
 
-def made(app: App, spark: SparkSession, settings: Settings) -> tuple[DataFrame, SinkFunction]:
-    """What the app gives, checked."""
+@contextlib.contextmanager
+def configured(spark: SparkSession, settings: Settings) -> Iterator[None]:
+    """The session as the settings have it, for as long as a query is made and started."""
+    before = {name: spark.conf.get(name, None) for name in settings.conf()}
     for name, value in settings.conf().items():
         spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def made(app: App, spark: SparkSession, settings: Settings) -> tuple[DataFrame, SinkFunction]:
+    """What the app gives, checked."""
     given = app(spark, settings)
     if not (isinstance(given, tuple) and len(given) == 2 and callable(given[1])):
         raise PlanError(

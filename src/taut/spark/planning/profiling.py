@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from taut.errors import ProfileError
 from taut.planning.profile import Profile, Sample
 from taut.planning.settings import Cluster, Settings
-from taut.spark.planning.app import App, cluster_of, made, window_of
+from taut.spark.planning.app import App, cluster_of, configured, made, window_of
 from taut.spark.planning.meter import Meter
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def take(
     """
     began = time.monotonic()
     cluster = cluster_of(spark)
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     window = 0.0
     folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
     runs = _runs(cluster)
@@ -96,8 +95,6 @@ def take(
             found, _ = _run(spark, app, settings, folder, tell, within, _BATCHES)
             samples += found
     finally:
-        if partitions is not None:
-            spark.conf.set("spark.sql.shuffle.partitions", partitions)
         shutil.rmtree(folder, ignore_errors=True)
     return Profile(
         app=name,
@@ -159,11 +156,12 @@ def _run(
 
     Also tells how long its windows are.
     """
-    frame, sink = made(app, spark, settings)
-    meter = Meter(spark, sink, settings)
     checkpoint = tempfile.mkdtemp(dir=folder)
-    writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
-    query = writer.trigger(**settings.trigger_options()).start()
+    with configured(spark, settings):
+        frame, sink = made(app, spark, settings)
+        meter = Meter(spark, sink, settings)
+        writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
+        query = writer.trigger(**settings.trigger_options()).start()
     try:
         limit = time.monotonic() + _PATIENCE_S
         begun: float | None = None

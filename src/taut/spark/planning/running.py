@@ -16,7 +16,7 @@ from taut.errors import PlanError
 from taut.planning.plan import Plan, make
 from taut.planning.quantile import Spans
 from taut.slo import Slo
-from taut.spark.planning.app import App, made
+from taut.spark.planning.app import App, configured, made
 from taut.spark.planning.meter import Batch, Meter
 
 if TYPE_CHECKING:
@@ -69,12 +69,13 @@ class Planned:
     def __init__(self, plan: Plan, spark: SparkSession, app: App, checkpoint: str | Path) -> None:
         self.plan = plan
         self._said = False
-        frame, sink = made(app, spark, plan.settings)
-        self._meter = Meter(spark, sink, plan.settings)
-        writer = frame.writeStream.foreachBatch(self._write)
-        writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)
         trigger: Any = plan.settings.trigger_options()
-        self.query: StreamingQuery = writer.trigger(**trigger).start()
+        with configured(spark, plan.settings):
+            frame, sink = made(app, spark, plan.settings)
+            self._meter = Meter(spark, sink, plan.settings)
+            writer = frame.writeStream.foreachBatch(self._write)
+            writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)
+            self.query: StreamingQuery = writer.trigger(**trigger).start()
 
     def batches(self) -> list[Batch]:
         """Those that Spark still remembers, without the first few."""
