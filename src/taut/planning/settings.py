@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from taut.errors import PlanError
@@ -99,12 +99,6 @@ def whole(what: str, given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise PlanError(f"{what}={given!r}: a whole number, at least 1")
     return given
-
-
-def known(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Of what was read from a file, what this kind of value has."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in given.items() if name in names}
 
 
 def _many(number: int, what: str) -> str:
