@@ -55,11 +55,11 @@ def configured(spark: SparkSession, settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, earlier)
 
 
 def made(app: App, spark: SparkSession, settings: Settings) -> tuple[DataFrame, SinkFunction]:
