@@ -21,10 +21,12 @@ from taut.spark.reduce.outcome import BatchStats, ReduceSink
 from taut.spark.sinks import SinkFunction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_S = 0.05
+_KEPT = 1_000
+"""Batches remembered: Spark keeps the progress of fewer."""
 _PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
 
 
@@ -56,19 +58,21 @@ class Meter:
         self._spark = spark
         self._sink = sink
         self._settings = settings
-        self.written: dict[int, tuple[float, int | None]] = {}
+        self.written: dict[int, float] = {}
+        self._counts: dict[int, Observation] = {}
         self._latch = JvmLatch(spark._jvm)
         self._closing = False
         self._held = threading.Event()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, and note when it was out and how many rows that were."""
-        out: int | None = None
         if isinstance(self._sink, ReduceSink):
             self._sink(df, batch_id)
         else:
-            out = self._counted(df, batch_id)
-        self.written[batch_id] = time.time(), out
+            self._count_and_write(df, batch_id)
+        self.written[batch_id] = time.time()
+        self.written.pop(batch_id - _KEPT, None)
+        self._counts.pop(batch_id - _KEPT, None)
         if self._closing:
             self._held.set()
             self._latch.wait()
@@ -101,7 +105,7 @@ class Meter:
         self, progress: Any, next_start: float, stages: Sequence[Stage], told: BatchStats | None
     ) -> Batch:
         number, start = int(progress["batchId"]), _epoch(progress["timestamp"])
-        written, out = self.written[number]
+        written, out = self.written[number], self._count(number)
         rows = int(progress["numInputRows"])
         if told is not None:
             # a source may give ranges that only become rows later: reducers have counted
@@ -120,21 +124,26 @@ class Meter:
             lanes=max((s.tasks for s in mine if not s.reduces), default=self._settings.lanes),
             reducers=max((s.tasks for s in mine if s.reduces), default=self._settings.reducers),
             rows=rows,
-            out=out or 0,
+            out=out,
             state_rows=sum(int(one["numRowsTotal"]) for one in progress["stateOperators"]),
             seconds=spent,
         )
         return Batch(number, start, written, next_start, sample)
 
-    def _counted(self, df: DataFrame, batch_id: int) -> int | None:
+    def _count_and_write(self, df: DataFrame, batch_id: int) -> None:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         # counted while it is written: a second action would run the batch again
-        count = Observation()
+        self._counts[batch_id] = count = Observation()
         self._sink(df.observe(count, F.count(F.lit(1)).alias("rows")), batch_id)
-        # a sink that runs nothing would never have the count
-        return int(count.get["rows"]) if _ran(count) else None
+
+    def _count(self, number: int) -> int:
+        count = self._counts.get(number)
+        # told by a listener, some time after the batch; never of a sink that runs nothing
+        if count is None or count._jo is None or not count._jo.future().isCompleted():
+            return 0
+        return int(count.get["rows"])
 
 
 def read_stages(spark: SparkSession, since: float) -> list[Stage]:
@@ -160,10 +169,6 @@ def read_stages(spark: SparkSession, since: float) -> list[Stage]:
         reduces = stage.shuffleReadRecords() > 0
         told.append(Stage(start, ended.get().getTime() / 1e3, stage.numTasks(), reduces))
     return told
-
-
-def _ran(count: Any) -> bool:
-    return count._jo is not None and bool(count._jo.future().isCompleted())
 
 
 def _epoch(timestamp: str) -> float:
