@@ -9,6 +9,7 @@ import numpy as np
 from taut.planning.phases import stage
 from taut.planning.profile import Profile, Sample
 from taut.planning.settings import Cluster
+from taut.spark.planning.profiling import runs
 
 SIZES = (5_000, 60_000)
 CLUSTER = Cluster(1, 2)
@@ -48,28 +49,26 @@ def sample(
 def profile(
     *,
     spread: float = 0.05,
-    batches: int = 8,
+    batches: int = 12,
     window: float = 0.0,
     cluster: Cluster = CLUSTER,
     sizes: tuple[int, ...] = SIZES,
     seed: int = 1,
     **costs: float,
 ) -> Profile:
-    """Batches at four settings and two sizes."""
+    """Batches at the settings that are profiled, and two sizes."""
     random = np.random.default_rng(seed)
-    slots = cluster.slots
-    settings = dict.fromkeys([(slots, slots), (1, 1), (1, slots), (slots, 1)])
     samples = [
         sample(
-            lanes,
-            reducers,
+            run.lanes,
+            run.reducers,
             rows,
             cluster=cluster,
             out=8_000 if window and index % 2 else 0,
             factor=float(random.lognormal(-(spread**2) / 2, spread)),
             **costs,
         )
-        for lanes, reducers in settings
+        for run in runs(cluster)
         for rows in sizes
         for index in range(batches)
     ]

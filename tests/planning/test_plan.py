@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,23 @@ def test_a_plan_for_another_cluster_says_that_it_is_a_guess() -> None:
     made = taut.plan(profile=profile(), slo="p99 <= 2 s", rate=10_000, cluster=Cluster(8, 4))
     assert any("profiled on 1 executor with 2 cores" in warning for warning in made.warnings)
     assert "beware" in made.explain()
+
+
+def test_a_profile_of_a_machine_that_still_warms_up_says_so() -> None:
+    warming = profile(spread=0.01)
+    samples = [
+        msgspec.structs.replace(
+            one,
+            seconds={phase: took * (1.0 - 0.02 * (n % 12)) for phase, took in one.seconds.items()},
+        )
+        for n, one in enumerate(warming.samples)
+    ]
+    made = taut.plan(
+        profile=msgspec.structs.replace(warming, samples=samples), slo="p99 <= 2 s", rate=20_000
+    )
+    (told,) = made.warnings
+    assert re.search(r"batches became 1[123]% faster .* profile again in the same session", told)
+    assert not taut.plan(profile=warming, slo="p99 <= 2 s", rate=20_000).warnings
 
 
 def test_the_smallest_cluster() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from scipy import optimize
@@ -62,6 +63,9 @@ class Costs:
         Rows out for each row in.
     most_out
         Rows that came out of one batch, at most: of a job with windows, when one closed.
+    faster
+        By what share batches became faster while they were measured, from the first half of those
+        alike to the second; below 0 if slower.
     """
 
     weights: dict[str, tuple[float, ...]]
@@ -70,6 +74,7 @@ class Costs:
     ratio: float
     most_out: int
     largest: int
+    faster: float = 0.0
 
     def lines(self, settings: Settings, cluster: Cluster) -> dict[str, Line]:
         """Each phase, at these settings on this cluster."""
@@ -113,7 +118,21 @@ def fit(profile: Profile) -> Costs:
         ratio=sum(sample.out for sample in profile.samples) / max(1, rows_in),
         most_out=max(sample.out for sample in profile.samples),
         largest=max(sample.rows for sample in profile.samples),
+        faster=_faster(alike),
     )
+
+
+def _faster(alike: Sequence[Sequence[Sample]]) -> float:
+    """Medians of halves are compared where there are four batches at least."""
+    shares = []
+    for group in alike:
+        half = len(group) // 2
+        if half >= 2:
+            first, second = (
+                median(sample.total for sample in part) for part in (group[:half], group[half:])
+            )
+            shares.append(1.0 - second / first)
+    return median(shares) if shares else 0.0
 
 
 def _of(phase: str, sample: Sample, cluster: Cluster) -> Sequence[float]:

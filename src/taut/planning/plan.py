@@ -31,6 +31,8 @@ _SURE = 2.0
 """Errors of the fit, up and down, that the interval of a prediction spans."""
 _LEAST_ERROR = 0.05
 """What a fit is off by at least, from one hour to the next."""
+_SETTLING = 0.05
+"""By how much batches may have become faster while they were profiled."""
 _ROOM = 1.5
 """Times the largest batch expected, that a batch may take at most."""
 
@@ -302,6 +304,11 @@ def _warnings(profile: Profile, costs: Costs, choice: Choice, latency: Latency) 
         )
     if costs.error > 0.15:
         told.append(f"the fit is off by {costs.error:.0%} from one kind of batch to the next")
+    if costs.faster > _SETTLING:
+        told.append(
+            f"batches became {costs.faster:.0%} faster while they were profiled, as a JVM does for "
+            "minutes after its start: expect lower latency, or profile again in the same session"
+        )
     return told
 
 

@@ -62,9 +62,9 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         raise BenchError(f"workload {spec.workload!r}: one of {', '.join(WORKLOADS)}")
     record = Record("plan", asdict(spec))
     with spark_session(f"local[{spec.cores}]") as place:
-        began = monotonic()
-        profile = profiled(place, spec, watch)
-        record.options["profile_s"] = round(monotonic() - began, 1)
+        # a JVM gets faster for minutes: its first profile only warms it
+        cold, record.options["cold_profile_s"] = profiled(place, spec, watch, "warm-up")
+        profile, record.options["profile_s"] = profiled(place, spec, watch, "profile")
         began = monotonic()
         cluster = profile.cluster
         search = Search(fit(profile), slo, profile.window > 0.0)
@@ -76,6 +76,7 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         record.options |= {
             "plan_s": round(monotonic() - began, 2),
             "fit_error": round(search.costs.error, 4),
+            "empty_batch_s": [round(_empty_s(each), 3) for each in (cold, profile)],
             "warm_up": f"{spec.warm_up_s:g} s of each run",
         }
         trial = Trial(place, spec, slo, watch)
@@ -91,14 +92,22 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
     return record, compared, rates, plan
 
 
-def profiled(place: Place, spec: Spec, watch: Watcher) -> Profile:
-    """The profile, and first what a JVM does for the first time."""
+def profiled(place: Place, spec: Spec, watch: Watcher, name: str) -> tuple[Profile, float]:
+    """The profile, and how long it took."""
     assert cluster_of(place.spark).slots == spec.cores
+    began = monotonic()
 
     def tell(step: Step) -> None:
-        watch(Progress("profile", 0, f"{step.doing}, {step.done} of {step.of}"))
+        watch(Progress(name, 0, f"{step.doing}, {step.done} of {step.of}"))
 
-    return take(place.spark, app(spec.workload, PROFILED_RATE), spec.workload, watch=tell)
+    job = app(spec.workload, PROFILED_RATE)
+    return take(place.spark, job, spec.workload, watch=tell), round(monotonic() - began, 1)
+
+
+def _empty_s(profile: Profile) -> float:
+    """What a batch without rows takes."""
+    lines = fit(profile).lines(Settings(), profile.cluster)
+    return sum(line.fixed for line in lines.values())
 
 
 def points(search: Search, cluster: Cluster, many: int) -> Iterator[tuple[Settings, int, float]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.05
 _CUT = 2
 """Batches at the start of a query that are not taken: it starts workers and opens state stores."""
-_BATCHES = 5
+_BATCHES = 12
 _LEAST = _CUT + 4
 _LEAST_RUNS = 4
 """Two settings with small and large batches: without them there is nothing to plan from."""
@@ -72,17 +72,17 @@ def take(
     cluster = cluster_of(spark)
     window = 0.0
     folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
-    runs = _runs(cluster)
+    several = runs(cluster)
     samples: list[Sample] = []
     try:
         warm: list[Sample] = []
         for guess in _guesses(rate):
-            watch(Step(f"warming up, {guess:,} rows a batch", 0, 2 * len(runs), 0))
-            settings = runs[0].but(cap=guess)
+            watch(Step(f"warming up, {guess:,} rows a batch", 0, 2 * len(several), 0))
+            settings = several[0].but(cap=guess)
             found, window = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
             warm += found[-3:]
         small, large = _sizes(warm)
-        todo = [run.but(cap=size) for run in runs for size in (large, small)]
+        todo = [run.but(cap=size) for run in several for size in (large, small)]
         for done, settings in enumerate(todo):
             left = seconds - (time.monotonic() - began)
             if left <= 0.0 and done >= _LEAST_RUNS:
@@ -107,11 +107,13 @@ def take(
     )
 
 
-def _runs(cluster: Cluster) -> list[Settings]:
-    """As many tasks as slots, one, and one kind of each; the first tells most."""
+def runs(cluster: Cluster) -> list[Settings]:
+    """As many tasks as slots, and one; between them half as many, where that is another number.
+
+    Map and reduce are fitted apart: nothing is learnt from one lane with many reducers.
+    """
     slots = cluster.slots
-    several = [(slots, slots), (1, 1), (1, slots), (slots, 1)]
-    return [Settings(lanes, reducers) for lanes, reducers in dict.fromkeys(several)]
+    return [Settings(tasks, tasks) for tasks in dict.fromkeys((slots, 1, max(1, slots // 2)))]
 
 
 def _guesses(rate: float | None) -> tuple[int, int]:
