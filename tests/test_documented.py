@@ -94,12 +94,14 @@ def test_the_code_of_the_simulator(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_the_code_of_reduce(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reduce.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    folded = "print(per_window.update_many([], 'a', __import__('numpy').array([1, 2]), 3))\n"
     script = tmp_path / "page.py"
-    script.write_text(code)
-    counted = ast.literal_eval(run([str(script)], tmp_path).splitlines()[-1])
-    assert ("be", 2) in counted
-    assert len(counted) == 10
+    script.write_text("\n".join([*blocks, folded]))
+    *_, counted, late, windowed = run([str(script)], tmp_path).splitlines()
+    results = ast.literal_eval(counted)
+    assert (results[0], results[-1], len(results)) == (("be", 1), ("to", 2), 10)
+    assert (late, windowed) == ("[]", "(6, None)")
 
 
 @pytest.mark.spark

@@ -38,6 +38,17 @@ def test_a_row_that_waited_and_failed_takes_none_from_those_on_time() -> None:
     assert (batch.on_time, batch.late) == (2, 2)
 
 
+def test_that_no_row_can_be_on_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    to = sink(1.0)
+    to._warn(3, [told(lead=0.3, after=0.5)])
+    assert not caplog.records
+    to._warn(4, [told(lead=0.3, after=0.5), told(lead=0.7, after=0.5)])
+    to._warn(5, [told(lead=0.7, after=0.5)])
+    (record,) = caplog.records
+    assert "batch 4 takes about 1.20 s" in record.getMessage()
+    assert "within 1 s: none can be on time" in record.getMessage()
+
+
 def test_without_an_objective_nothing_is_late() -> None:
     batch = sink(math.inf).hear(0, 25.0, [told(rows=5, kept=5, bad=1)], aside=1)
     assert (batch.on_time, batch.late) == (4, 0)

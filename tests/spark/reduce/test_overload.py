@@ -29,6 +29,30 @@ def _new_worker() -> Iterator[None]:
     keyed.forget()
 
 
+def test_what_it_takes_to_start_is_not_what_batches_take() -> None:
+    work = Work()
+    world = World(work.job(), Terms(5.0), clock=work.clock, lead=20.0)
+    for _ in range(2):
+        # a process that has just begun: nobody has told of a batch, and a reducer begins late
+        world._written = None
+        world.batch([(world.now, "a", 1, world.now)])
+        assert not world.store.read_head().lead.seen
+    assert (world.told.stats[-1].kept, world.told.stats[-1].rows) == (1, 1)
+
+
+def test_where_nothing_can_be_on_time_what_waits_is_worked_on_all_the_same() -> None:
+    work = Work(0.001)
+    world = World(work.job(), Terms(0.1, **PROCESS), clock=work.clock, lead=0.5, after=0.4)
+    world.batch([(0.0, f"k{n % 50}", n, 0.0) for n in range(2_000)])
+    batches = 0
+    while world.waiting() and batches < 20:
+        world.batch()
+        batches += 1
+    # a batch takes 0.9 s without a row, and as long with rows is time enough for hundreds
+    assert not world.waiting()
+    assert Counter(value for _, value in world.told.results) == Counter(range(2_000))
+
+
 class Work:
     """Functions that take time: each row so many seconds, and it comes out as it was."""
 

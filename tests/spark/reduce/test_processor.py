@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 from tests.spark.reduce.stores import EPOCH, Row, Told, packed_by
 
+from taut.errors import JobError
 from taut.spark.reduce import keyed
 from taut.spark.reduce.blobs import PACKED, from_columns
 from taut.spark.reduce.job import Job
@@ -132,6 +134,23 @@ def test_rows_and_windows_of_a_batch_are_told_one_after_the_other() -> None:
     assert (rows.stats[0].rows, rows.stats[0].hot) == (1, 3)
     assert (len(closed.results), closed.stats[0].hot) == (2, 1)
     assert closed.stats[0].ended >= rows.stats[0].ended
+
+
+def test_a_job_of_another_name_does_not_begin_with_nothing() -> None:
+    job, handle = windowed_words("5 s"), Handle()
+    row = (1.0, "a", 1, 0.0)
+    task(job, handle, [row], 0.0)
+    other = replace(job, name="renamed")
+    for rows, watermark in (([row], 0.0), ([], 100.0)):
+        timers = set(handle.timers)
+        with pytest.raises(
+            JobError,
+            match=r"the states of 'windowed_words', and the jobs here are 'renamed': .*as it was",
+        ):
+            task(other, handle, rows, watermark)
+        handle.timers = timers
+    (_, closed) = task(job, handle, [row], 100.0)
+    assert closed.results == [("a", EPOCH + 5.0, 2)]
 
 
 def test_keys_that_are_spread_another_way_than_before_are_refused() -> None:

@@ -322,6 +322,47 @@ def test_a_state_of_another_type_than_in_the_checkpoint_is_named() -> None:
         world.attempt([(0.0, "b", 1, 0.0)])
 
 
+def test_also_by_a_worker_that_has_a_copy() -> None:
+    world = World(added(state=int))
+    world.batch([(0.0, "a", 1, 0.0)])
+    world.job = added(state=list[int])
+    with pytest.raises(JobError, match=r"job 'added': a stored state is no list\[int\]"):
+        world.attempt([(0.0, "a", 1, 0.0)])
+    world.rollback()
+    world.job = added()
+    world.batch([(0.0, "a", 1, 0.0)])
+    assert world.states() == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (spelled(), spelled(key="binary"), "has str keys, and now it is bytes keys"),
+        (
+            spelled_windows("7 s"),
+            spelled_windows("8 s"),
+            "has str keys in windows of 7 s every 7 s, from 0 s on, and now it is str keys in "
+            "windows of 8 s",
+        ),
+        (spelled_windows("7 s"), spelled_windows(("7 s", "2 s")), "every 2 s"),
+        (spelled(), spelled_windows("7 s"), "now it is str keys in windows"),
+    ],
+)
+def test_keys_that_would_not_find_their_states_are_refused(
+    before: Job, after: Job, said: str
+) -> None:
+    world = World(before)
+    world.batch([(0.0, "a", 1, 0.0)])
+    world.job = after
+    row = (0.0, b"a" if after.key == "binary" else "a", 1, 0.0)
+    with pytest.raises(JobError, match=f"job 'spelled': its checkpoint .*{said}.*as they were"):
+        world.attempt([row])
+    world.rollback()
+    world.job = before
+    world.batch([(0.0, "a", 1, 0.0)])
+    assert list(world.states().values()) == [" 1 1"]
+
+
 def test_a_window_on_which_finalize_fails_is_named_or_goes_aside() -> None:
     def finalize(key: str, window: Any, state: int) -> list[Any]:
         if key == "b":

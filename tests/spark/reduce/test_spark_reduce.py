@@ -286,6 +286,11 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "time": ({"time": "value"}, "time='value' is bigint: a timestamp is needed"),
     "fail": ({"late": "fail"}, "late='fail': needs slo="),
     "readmit": ({"readmit": True}, "readmit=True: needs slo="),
+    "readmit, process": (
+        {"readmit": True, "late": "process", "slo": "p99 <= 1 s"},
+        "readmit=True: needs slo= and late='side-output'",
+    ),
+    "arrival": ({"arrival": "came"}, "arrival='came': df has no such column"),
     "slo": ({"slo": "soon"}, "slo 'soon' is not an objective"),
 }
 
@@ -311,7 +316,9 @@ def test_what_else_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPat
         reduced.sink(taut.sink("memory"))
     with pytest.raises(taut.StartError, match="results and shed need one each"):
         reduced.sink(taut.sink("json", path="x"), shed=taut.sink("json", path="x"))
-    with pytest.raises(taut.StartError, match="a sink for each of words"):
+    with pytest.raises(
+        taut.StartError, match=r"results={'other': ...}: needs a sink.* for one of 'words'"
+    ):
         reduced.sink({"other": taut.sink("memory")}, shed=taut.sink("memory"))
     provider = "spark.sql.streaming.stateStore.providerClass"
     before = spark.conf.get(provider)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,16 @@ def test_another_number_of_reducers_is_refused(spark: SparkSession, tmp_path: Pa
             run(spark, tmp_path, part(4_000).stream(spark), job, reducers=many)
     _, _, sink = run(spark, tmp_path, part(4_000).stream(spark), job, reducers=4)
     assert sink.stats().rows == 2_000
+
+
+def test_a_job_of_another_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    job = words(threshold=1)
+    run(spark, tmp_path, part(2_000).stream(spark), job)
+    other = replace(job, name="renamed")
+    with pytest.raises(StreamingQueryException, match=r"has the states of 'words', .* 'renamed'"):
+        run(spark, tmp_path, part(4_000).stream(spark), other)
+    out, _, _ = run(spark, tmp_path, part(4_000).stream(spark), job)
+    assert rows_of(out) == folded(job, SMALL.rows(0, 4_000)) - folded(job, SMALL.rows(0, 2_000))
 
 
 def test_all_reducers_know_of_each_other_from_the_first_batch(

@@ -68,7 +68,7 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> float:
     type=Numbers(),
     default="1.0,1.36,1.8",
     show_default=True,
-    help="Times the rate that is sustained with all of them there.",
+    help="Times the rate that is sustained with all states in memory.",
 )
 @click.option(
     "--variants",
@@ -83,7 +83,13 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> float:
 )  # fmt: skip
 @seconds_option("20", "How long the rows that are measured arrive, in each run.")
 @rounds_option
-@click.option("--keys", type=click.IntRange(1), default=20_000, show_default=True)
+@click.option(
+    "--keys",
+    type=click.IntRange(1),
+    default=20_000,
+    show_default=True,
+    help="Different keys; the n-th comes 1/n as often as the first.",
+)
 @click.option(
     "--work",
     "work_us",
@@ -111,9 +117,10 @@ def reduce(
 ) -> None:
     """More rows than can be on time, or less memory than states: how many are on time?
 
-    Every variant at every memory with every load. ``--workload speed`` measures words a second on
-    one core instead, and what deciding costs a row: in the policy's tree and grouped form, and in a
-    reducer.
+    Every variant at every memory with every load, each about a minute a round: all of it takes
+    hours, and --memory 0.5 --load 1 --rounds 1 some six minutes. ``--workload speed`` measures
+    words a second on one core instead, and what deciding costs a row: in the policy's tree and
+    grouped form, and in a reducer.
     """
     from taut.bench.reduce.show import legend, live, results, speeds, speeds_legend
 

@@ -163,7 +163,8 @@ class Reduced:
         for name, each in results.items():
             if name not in self._jobs or not callable(each):
                 raise StartError(
-                    f"results={{{name!r}: {each!r}}}: a sink for each of {', '.join(self._jobs)}"
+                    f"results={{{name!r}: ...}}: needs a sink, a function of a DataFrame and a "
+                    f"batch, for one of {', '.join(map(repr, self._jobs))}"
                 )
         return ReduceSink(self._jobs, self._terms, results, shed, self.frame.sparkSession)
 
@@ -201,15 +202,15 @@ def _terms(
             raise StartError(f"{what}={given!r}: one of {', '.join(map(repr, known))}")
     objective = math.inf if slo is None else Slo(slo).seconds
     patience = 0.0
-    if slo is not None and late == "process":
-        patience = math.inf
-    elif readmit:
-        if slo is None or late != "side-output":
-            raise StartError(
-                "readmit=True: needs slo= and late='side-output'; late='process' keeps rows for "
-                "as long as it takes"
-            )
+    if readmit and (slo is None or late != "side-output"):
+        raise StartError(
+            "readmit=True: needs slo= and late='side-output'; late='process' keeps rows for "
+            "as long as it takes"
+        )
+    if readmit:
         patience = _PATIENCE * objective
+    elif slo is not None and late == "process":
+        patience = math.inf
     return Terms(objective, policy, late, patience, on_error == "side-output", _bytes(memory))
 
 
@@ -249,7 +250,7 @@ def _refuse(
         raise StartError(
             "late='fail': needs slo=, and a policy that knows what is late: fifo works on all rows"
         )
-    for what, column in (("key", key), ("value", value), ("time", time), ("arrival", arrival)):
+    for what, column in (("key", key), ("value", value), ("arrival", arrival), ("time", time)):
         if column is not None and column not in df.columns:
             raise StartError(
                 f"{what}={column!r}: df has no such column; it has {', '.join(df.columns)}"

@@ -6,6 +6,7 @@ import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from taut.errors import JobError
@@ -52,6 +53,9 @@ class Codec:
 
     def __init__(self, job: Job) -> None:
         key = next(kind for fits, kind in _DECODE if fits(job.key_type))
+        self.keys = f"{key.__name__} keys{_windowed(job)}"
+        """What states are found by: another cannot find those of this one."""
+        self.kinds = f"{self.keys}, state {job.state!r}"
         if job.windows is not None:
             key = tuple[key, int]  # type: ignore[valid-type]  # known at run time
         self._job = job
@@ -74,6 +78,8 @@ class Codec:
     def keep(self, key: Any, states: dict[Any, Any]) -> bytes:
         """The state of a key as bytes; what is among the states is then what these say."""
         state = states[key]
+        if isinstance(state, np.generic):
+            states[key] = state = state.item()
         try:
             data = self._encode(state)
         except (TypeError, OverflowError, ValueError, RecursionError) as error:
@@ -172,6 +178,15 @@ class Codec:
             f"job {self._job.name!r}: a stored key is no {self._job.key}: {error}; was key= or "
             "window= another when it was stored?"
         )
+
+
+def _windowed(job: Job) -> str:
+    if job.windows is None:
+        return ""
+    window = job.windows.window
+    return (
+        f" in windows of {window.length:g} s every {window.slide:g} s, from {window.start:g} s on"
+    )
 
 
 def _suggested(state: object) -> str:

@@ -98,6 +98,8 @@ class Head(msgspec.Struct):
     waiting: list[Waiting] = []
     reducers: list[int] = []
     """Ids of all that share the keys."""
+    keys: str = ""
+    """What states are found by."""
 
     @property
     def era(self) -> int:
@@ -150,7 +152,8 @@ class Memory:
 
 
 _copies: OrderedDict[tuple[str, str], Memory] = OrderedDict()
-"""Of this worker, by reducer and job. Batches of a worker come one after the other."""
+"""Of this worker, by reducer and what kinds of keys and states were read: who takes them for others
+reads them from the store, where that is seen. Batches of a worker come one after the other."""
 
 
 class Keyed:
@@ -177,6 +180,7 @@ class Keyed:
         self._budget = budget
         found = store.head()
         self.head = Head(os.urandom(8).hex()) if found is None else _read_head(found)
+        self._same_keys()
         self.memory = self._current()
         self._fetched: dict[Any, float] = {}
         """Keys that came out of the store in this batch, and how often they had come."""
@@ -241,7 +245,7 @@ class Keyed:
     def save(self) -> None:
         """Write the head, the last of all."""
         self._store.set_head(_encode(self.head))
-        _keep((self.head.id, self._job), self.memory)
+        _keep((self.head.id, self._codec.kinds), self.memory)
 
     def hold(self, data: bytes, rows: int, oldest_us: int, types: str = "") -> None:
         """Put rows by, to be worked on later."""
@@ -267,11 +271,22 @@ class Keyed:
 
     # -- reading -----------------------------------------------------------------------------
 
+    def _same_keys(self) -> None:
+        """Whether states are found by what they were stored by."""
+        before, now = self.head.keys, self._codec.keys
+        if before not in ("", now):
+            raise JobError(
+                f"job {self._job!r}: its checkpoint has {before}, and now it is {now}: states "
+                "would not be found. Start it with key= and window= as they were, or with a new "
+                "checkpoint"
+            )
+        self.head.keys = now
+
     def _current(self) -> Memory:
         """What is in memory as of the head, from a copy as far as it goes."""
         head = self.head
         # taken out: if this batch fails halfway, what it did to the copy is gone with it
-        copy = _copies.pop((head.id, self._job), None)
+        copy = _copies.pop((head.id, self._codec.kinds), None)
         if copy is not None and copy.era > head.era:
             copy = None  # an attempt that changed nothing but its age, and was lost
         logged = [*head.base, *head.deltas]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -22,6 +23,7 @@ from taut.spark.sinks import SinkFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("taut")
 _read_stats = msgspec.msgpack.Decoder(Stats).decode
 _BATCHES_KEPT = 1_000
 
@@ -232,6 +234,7 @@ class ReduceSink:
         self._shed = shed
         self._lock = threading.Lock()
         self._first = True
+        self._warned = False
         self._stats = ReduceStats()
         self._last: dict[tuple[int, str], Stats] = {}
         self._ending = Ending(spark)
@@ -275,11 +278,26 @@ class ReduceSink:
         finally:
             df.unpersist()
         again, self._first = self._first, False
+        self._warn(batch_id, told)
         df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
         batch = self.hear(batch_id, written, told, aside)
         # the first may be one without rows that was begun before, with rows to come after it
         if self._terms.waits and not (batch.rows or batch.waiting or again):
             self._ending.after(batch_id)
+
+    def _warn(self, batch_id: int, told: Sequence[Stats]) -> None:
+        """Say once that no row can be on time, whatever is chosen."""
+        alone = max((stats.lead + stats.after for stats in told), default=0.0)
+        if alone > self._terms.objective and not self._warned:
+            self._warned = True
+            log.warning(
+                "batch %d takes about %.2f s before and after its rows are worked on, and they are "
+                "to be out within %g s: none can be on time. Give it more time, or the machine "
+                "less to do",
+                batch_id,
+                alone,
+                self._terms.objective,
+            )
 
     def hear(self, batch_id: int, written: float, told: Sequence[Stats], aside: int) -> BatchStats:
         """Count what reducers tell of a batch; a reducer that was not called stands as before."""

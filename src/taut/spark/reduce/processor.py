@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import (
@@ -12,6 +13,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
+from taut.errors import JobError
 from taut.spark.reduce.blobs import BEAT, PACKED, ROWS, Packed, from_columns
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.reducer import Done, Reducer
@@ -20,6 +22,12 @@ from taut.spark.reduce.terms import BATCH, WRITTEN, Moment, Terms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+
+_NAMES = "taut"
+"""Where the names of jobs are; those of jobs' own states end in what they are."""
+_read_names = msgspec.msgpack.Decoder(list[str]).decode
+_write_names = msgspec.msgpack.Encoder().encode
 
 
 class SparkStore:
@@ -104,6 +112,7 @@ class Processor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Spark calls this first, in every task."""
         self._handle = handle
+        self._names = handle.getValueState(_NAMES, "data binary")
         self._stores = {job.name: SparkStore(handle, job.name) for job in self._jobs}
         self._ids = self._reducers.ids()
         self._called, self._closed = set(), set()
@@ -113,6 +122,7 @@ class Processor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Reduce what has come for a reducer; pass on what is not for reducing."""
         (reducer,) = key
+        self._same_jobs()
         come: dict[str, list[Packed]] = {job.name: [] for job in self._jobs}
         passed: list[Packed] = []
         stamp = 0
@@ -138,6 +148,7 @@ class Processor(StatefulProcessor):
         (reducer,) = key
         if self._windowed and reducer in self._closed:
             return  # all that are over by this watermark, for the first of its timers
+        self._same_jobs()
         self._closed.add(reducer)
         moment = self._moment(timerValues.getCurrentProcessingTimeInMs() * 1_000, timerValues)
         if not self._windowed and reducer in self._called:
@@ -153,6 +164,21 @@ class Processor(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is left open."""
+
+    def _same_jobs(self) -> None:
+        """A job whose states are in the checkpoint is still there: they are found by its name."""
+        found = self._names.get()
+        known = [] if found is None else _read_names(bytes(found[0]))
+        now = [job.name for job in self._jobs]
+        lost = [name for name in known if name not in now]
+        if lost:
+            raise JobError(
+                f"the checkpoint has the states of {', '.join(map(repr, lost))}, and the jobs here "
+                f"are {', '.join(map(repr, now))}: states are found by the name of their job. Name "
+                "it as it was, or start with a new checkpoint"
+            )
+        if len(now) > len(known):
+            self._names.update((_write_names(now),))
 
     def _reducer(self, job: Job, reducer: int) -> Reducer:
         return Reducer(job, self._terms, reducer, ids=self._ids)

@@ -149,16 +149,19 @@ class _Run:
     def learn(self) -> None:
         """How long things take, for the next batch; this one goes by what was known before."""
         head, moment = self._keyed.head, self._moment
+        if moment.written is None:
+            return  # the first of a run tells what it takes to start, not what batches take
         head.lead = head.lead.observe(max(0.0, self._began - moment.stamp_us / MICRO))
-        if moment.written is not None and moment.written[0] == head.ended_batch:
+        if moment.written[0] == head.ended_batch:
             head.after = head.after.observe(max(0.0, moment.written[1] - head.ended))
 
     def fresh(self, rows: Rows) -> float:
         """Choose among the rows that have come and fold those; the seconds that are left."""
         self._stats.rows = len(rows)
-        objective = self._r._terms.objective
-        # rows that wait get a little though nothing could be on time
-        nothing = max(objective / 2.0 - self._after, objective / 8.0)
+        objective, stamp = self._r._terms.objective, self._moment.stamp_us / MICRO
+        # where nothing can be on time, rows that wait get as long as a batch takes anyway
+        anyway = self._begins - stamp + self._costs.fixed + self._after
+        nothing = max(objective / 2.0 - self._after, objective / 8.0, anyway)
         if not len(rows):
             return nothing
         order = _by_arrival(rows.arrivals)
@@ -177,7 +180,7 @@ class _Run:
         if failed:
             once = once[~np.isin(once, failed)]
         self._tell.worked_on(rows.arrivals[once])
-        return chosen.spare
+        return chosen.spare if len(once) else max(chosen.spare, nothing)
 
     def readmit(self, spare: float) -> None:
         """Work on rows that wait, the oldest first, for as long as there is time."""
