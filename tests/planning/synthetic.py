@@ -9,7 +9,7 @@ import numpy as np
 from taut.planning.phases import stage
 from taut.planning.profile import Profile, Sample
 from taut.planning.settings import Cluster
-from taut.spark.planning.profiling import runs
+from taut.planning.trials import runs
 
 SIZES = (5_000, 60_000)
 CLUSTER = Cluster(1, 2)

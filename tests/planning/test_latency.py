@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
-from tests.planning.synthetic import profile, sample
+from tests.planning.synthetic import SIZES, profile, sample
 
 from taut.planning.latency import predict
 from taut.planning.phases import Costs, Line, fit, stage
@@ -97,6 +98,25 @@ def test_windows_come_a_batch_later() -> None:
     closing = total(Settings(2, 2), 0, out=8_000)[1] - total(Settings(2, 2), 0)[1]
     assert windows.mean == pytest.approx(1.5 * whole + written + closing, rel=0.03)
     assert windows.mean > rows.mean + whole
+
+
+def test_rows_bear_the_cost_of_results_that_are_always_the_same_share_of_them() -> None:
+    """Batches with whole windows: what a row costs must not seem to be the price of a result."""
+    whole = profile(window=2.0, spread=0.0)
+    samples = [
+        # the larger ones happen to take a little longer, and to have a little more results
+        sample(each.lanes, each.reducers, each.rows, out=round(each.rows * share), factor=factor)
+        for each in whole.samples
+        for share, factor in [(0.15, 1.0) if each.rows == SIZES[0] else (0.153, 1.02)]
+    ]
+    costs = fit(msgspec.structs.replace(whole, samples=samples))
+    for lanes, reducers in ((2, 2), (1, 2), (2, 1)):
+        lines = costs.lines(Settings(lanes, reducers), CLUSTER)
+        assert all(line.out == 0.0 for line in lines.values())
+        known = total(Settings(lanes, reducers), 10_000, out=1_500)[0]
+        known -= total(Settings(lanes, reducers), 0)[0]
+        assert 10_000 * sum(lines.values(), Line()).each == pytest.approx(known, rel=0.05)
+    assert any(line.out > 0.0 for line in fit(whole).lines(Settings(2, 2), CLUSTER).values())
 
 
 def test_more_than_can_be_sustained_is_late_for_ever() -> None:

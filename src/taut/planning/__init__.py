@@ -2,7 +2,7 @@
 
 :mod:`~taut.planning.profile` has what was measured, :mod:`~taut.planning.phases` what a batch
 costs, :mod:`~taut.planning.latency` what follows for rows and windows,
-:mod:`~taut.planning.search` looks
+:mod:`~taut.planning.trials` what a profile tries, :mod:`~taut.planning.search` looks
 for settings, :mod:`~taut.planning.plan` says what was found. What touches Spark is in
 :mod:`taut.spark.planning`; :func:`taut.plan` does it all.
 """

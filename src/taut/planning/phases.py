@@ -14,6 +14,9 @@ from taut.planning.profile import PHASES, Profile, Sample, groups, typical
 from taut.planning.quantile import Floats
 from taut.planning.settings import Cluster, Settings
 
+_SAME_SHARE = 0.1
+"""By how much the share of rows that come out may differ, to be the same in all batches."""
+
 
 def stage(tasks: int, cluster: Cluster) -> tuple[float, float]:
     """The share of its rows that a stage works on one after another, and how crowded cores are.
@@ -99,8 +102,14 @@ def fit(profile: Profile) -> Costs:
     alike = groups(profile.samples)
     points = [typical(group) for group in alike]
     weights = {}
+    # rows of which always the same share comes out bear the cost of what does: a model of windows
+    # takes results for something that comes once in a while, and rows for all that limits a rate
+    apart_from_rows = _told_apart(points)
     for phase in PHASES:
-        rows = [np.array(_of(phase, point, profile.cluster)) / point.total for point in points]
+        rows = [
+            np.array(_of(phase, point, profile.cluster, apart_from_rows)) / point.total
+            for point in points
+        ]
         seconds = [point.seconds[phase] / point.total for point in points]
         found, _ = optimize.nnls(np.array(rows), np.array(seconds))
         weights[phase] = tuple(float(weight) for weight in found)
@@ -135,9 +144,15 @@ def _faster(alike: Sequence[Sequence[Sample]]) -> float:
     return median(shares) if shares else 0.0
 
 
-def _of(phase: str, sample: Sample, cluster: Cluster) -> Sequence[float]:
+def _told_apart(points: Sequence[Sample]) -> bool:
+    """Whether rows out are more than a share of rows in, the same in all batches."""
+    share = sum(point.out for point in points) / max(1, sum(point.rows for point in points))
+    return any(abs(point.out - share * point.rows) > _SAME_SHARE * point.out for point in points)
+
+
+def _of(phase: str, sample: Sample, cluster: Cluster, with_out: bool = True) -> Sequence[float]:
     settings = Settings(sample.lanes, sample.reducers)
-    return _features(phase, settings, cluster, sample.rows, sample.out)
+    return _features(phase, settings, cluster, sample.rows, sample.out if with_out else 0.0)
 
 
 def _features(
