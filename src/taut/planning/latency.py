@@ -22,7 +22,7 @@ from taut.slo import Slo
 _CHAINS = 128
 _STEPS = 48
 _SETTLE = 16
-_SHAPE_FROM = 30
+_SHAPE_FROM = 20
 """Batches from which their times are taken for the shape of the distribution."""
 SHAPES = ("measured", "normal", "cantelli")
 

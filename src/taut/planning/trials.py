@@ -35,12 +35,12 @@ def guesses(rate: float | None) -> tuple[int, int]:
 
 
 def sizes(warm: Sequence[Sample]) -> tuple[int, int]:
-    """Of small and of large batches, so that the rows of a large one take longer than all else.
+    """Of small and of large batches, so that the rows of a large one take as long as all else.
 
     >>> few = Sample(1, 1, 1_000, 0, 0, {"plan": 0.52})
     >>> many = Sample(1, 1, 11_000, 0, 0, {"plan": 0.72})
     >>> sizes([few, few, many])
-    (4687, 37500)
+    (3125, 25000)
     """
     few, many = (pick(warm, key=lambda sample: sample.rows) for pick in (min, max))
     if many.rows < 2 * few.rows:
@@ -48,7 +48,7 @@ def sizes(warm: Sequence[Sample]) -> tuple[int, int]:
         return few.rows, _SPREAD * few.rows
     each = max(1e-9, (many.total - few.total) / (many.rows - few.rows))
     fixed = max(0.0, few.total - each * few.rows)
-    large = min(_LONGEST_S, max(_SHORTEST_S, 1.5 * fixed)) / each
+    large = min(_LONGEST_S, max(_SHORTEST_S, fixed)) / each
     # rows that seem to cost nothing, on a machine with other things to do, are no reason for more
     large = min(large, _SPREAD * many.rows)
     return max(1, int(large / _SPREAD)), max(_SPREAD, round(large))
