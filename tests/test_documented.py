@@ -95,13 +95,16 @@ def test_the_code_of_the_simulator(tmp_path: Path) -> None:
 def test_the_code_of_reduce(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reduce.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    folded = "print(per_window.update_many([], 'a', __import__('numpy').array([1, 2]), 3))\n"
+    folded = """
+from taut.workloads.reduce.fold import fold
+print(fold(per_window, [(1.0, "a", 2), (2.0, "a", 3), (31.0, "a", 4)])[0])
+"""
     script = tmp_path / "page.py"
     script.write_text("\n".join([*blocks, folded]))
     *_, counted, late, windowed = run([str(script)], tmp_path).splitlines()
     results = ast.literal_eval(counted)
     assert (results[0], results[-1], len(results)) == (("be", 1), ("to", 2), 10)
-    assert (late, windowed) == ("[]", "(6, None)")
+    assert (late, windowed) == ("[]", "[('a', 30.0, 5), ('a', 60.0, 4)]")
 
 
 @pytest.mark.spark

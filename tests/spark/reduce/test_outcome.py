@@ -38,15 +38,16 @@ def test_a_row_that_waited_and_failed_takes_none_from_those_on_time() -> None:
     assert (batch.on_time, batch.late) == (2, 2)
 
 
-def test_that_no_row_can_be_on_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_that_no_row_is_expected_on_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     to = sink(1.0)
-    to._warn(3, [told(lead=0.3, after=0.5)])
+    to.hear(3, 25.0, [told(lead=0.3, after=0.5)], aside=0)
+    sink(math.inf).hear(3, 25.0, [told(lead=9.0)], aside=0)
     assert not caplog.records
-    to._warn(4, [told(lead=0.3, after=0.5), told(lead=0.7, after=0.5)])
-    to._warn(5, [told(lead=0.7, after=0.5)])
+    to.hear(4, 25.0, [told(lead=0.3, after=0.5), told(lead=0.7, after=0.5)], aside=0)
+    to.hear(5, 25.0, [told(lead=0.7, after=0.5)], aside=0)
     (record,) = caplog.records
-    assert "batch 4 takes about 1.20 s" in record.getMessage()
-    assert "within 1 s: none can be on time" in record.getMessage()
+    assert "batch 4 is taken to need 1.20 s" in record.getMessage()
+    assert "within 1 s: none is expected on time" in record.getMessage()
 
 
 def test_without_an_objective_nothing_is_late() -> None:

@@ -86,13 +86,19 @@ class Meter:
         query.stop()
 
     def batches(self, progress: Sequence[Any]) -> list[Batch]:
-        """Those that have been written and followed by another, from ``query.recentProgress``."""
+        """Those that were written, counted and followed by another, of ``query.recentProgress``."""
         told: dict[int, BatchStats] = {}
         if isinstance(self._sink, ReduceSink):
             told = {batch.batch: batch for batch in self._sink.stats().batches}
         starts = {int(each["batchId"]): each for each in progress}
         numbers = sorted(number for number in starts if number in self.written)
-        following = [(a, b) for a, b in pairwise(numbers) if b == a + 1]
+        counts = any(_done(count) for count in self._counts.values())
+        following = [
+            (a, b)
+            for a, b in pairwise(numbers)
+            # told by a listener some time after the batch, and never of a sink that runs nothing
+            if b == a + 1 and (not counts or a not in self._counts or _done(self._counts[a]))
+        ]
         if not following:
             return []
         stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
@@ -140,10 +146,7 @@ class Meter:
 
     def _count(self, number: int) -> int:
         count = self._counts.get(number)
-        # told by a listener, some time after the batch; never of a sink that runs nothing
-        if count is None or count._jo is None or not count._jo.future().isCompleted():
-            return 0
-        return int(count.get["rows"])
+        return 0 if count is None or not _done(count) else int(count.get["rows"])
 
 
 def read_stages(spark: SparkSession, since: float) -> list[Stage]:
@@ -169,6 +172,10 @@ def read_stages(spark: SparkSession, since: float) -> list[Stage]:
         reduces = stage.shuffleReadRecords() > 0
         told.append(Stage(start, ended.get().getTime() / 1e3, stage.numTasks(), reduces))
     return told
+
+
+def _done(count: Observation) -> bool:
+    return count._jo is not None and bool(count._jo.future().isCompleted())
 
 
 def _epoch(timestamp: str) -> float:

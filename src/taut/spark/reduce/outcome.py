@@ -278,7 +278,6 @@ class ReduceSink:
         finally:
             df.unpersist()
         again, self._first = self._first, False
-        self._warn(batch_id, told)
         df.sparkSession.sparkContext.setLocalProperty(WRITTEN, f"{batch_id}:{written!r}")
         batch = self.hear(batch_id, written, told, aside)
         # the first may be one without rows that was begun before, with rows to come after it
@@ -286,14 +285,14 @@ class ReduceSink:
             self._ending.after(batch_id)
 
     def _warn(self, batch_id: int, told: Sequence[Stats]) -> None:
-        """Say once that no row can be on time, whatever is chosen."""
+        """Say once that no row is expected on time, whatever is chosen."""
         alone = max((stats.lead + stats.after for stats in told), default=0.0)
         if alone > self._terms.objective and not self._warned:
             self._warned = True
             log.warning(
-                "batch %d takes about %.2f s before and after its rows are worked on, and they are "
-                "to be out within %g s: none can be on time. Give it more time, or the machine "
-                "less to do",
+                "batch %d is taken to need %.2f s before and after its rows are worked on, and "
+                "they are to be out within %g s: none is expected on time. Give it more time, or "
+                "the machine less to do",
                 batch_id,
                 alone,
                 self._terms.objective,
@@ -303,6 +302,7 @@ class ReduceSink:
         """Count what reducers tell of a batch; a reducer that was not called stands as before."""
         for each in sorted(told, key=lambda each: each.ended):
             self._last[each.reducer, each.job] = each
+        self._warn(batch_id, told)
         timed = self._terms.objective < math.inf
         batch = BatchStats.of(batch_id, written, told, aside, timed, self._last.values())
         with self._lock:

@@ -180,7 +180,7 @@ class _Run:
         if failed:
             once = once[~np.isin(once, failed)]
         self._tell.worked_on(rows.arrivals[once])
-        return chosen.spare if len(once) else max(chosen.spare, nothing)
+        return chosen.spare if self._stats.kept else max(chosen.spare, nothing)
 
     def readmit(self, spare: float) -> None:
         """Work on rows that wait, the oldest first, for as long as there is time."""
