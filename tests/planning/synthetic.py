@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from taut.planning.phases import stage
 from taut.planning.profile import Profile, Sample
 from taut.planning.settings import Cluster
-from taut.planning.trials import runs
+from taut.planning.trials import mixtures
 
 SIZES = (5_000, 60_000)
 CLUSTER = Cluster(1, 2)
@@ -26,6 +27,8 @@ def sample(
     fixed: float = 0.2,
     task: float = 0.05,
     row_us: float = 10.0,
+    knee: float = math.inf,
+    beyond_us: float = 0.0,
 ) -> Sample:
     """A batch that took what these costs say, times a factor."""
     share, beside = stage(lanes, cluster)
@@ -33,7 +36,9 @@ def sample(
     seconds = {
         "plan": 0.2 * fixed,
         "log": 0.1 * fixed,
-        "map": 0.2 * fixed + 0.2e-6 * row_us * rows * share * (1 + 0.2 * beside),
+        "map": 0.2 * fixed
+        + 0.2e-6 * row_us * rows * share * (1 + 0.2 * beside)
+        + 1e-6 * beyond_us * max(0.0, rows - knee) * share,
         "reduce": 0.2 * fixed
         + task * reducers / cluster.slots
         + 0.8e-6 * row_us * rows * reduced * (1 + 0.3 * crowded)
@@ -68,7 +73,7 @@ def profile(
             factor=float(random.lognormal(-(spread**2) / 2, spread)),
             **costs,
         )
-        for run in runs(cluster)
+        for run in mixtures(cluster)
         for rows in sizes
         for index in range(batches)
     ]

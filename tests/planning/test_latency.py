@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ from tests.planning.synthetic import SIZES, profile, sample
 
 from taut.planning.latency import predict
 from taut.planning.phases import Costs, Line, fit, stage
+from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
 
@@ -32,6 +34,24 @@ def test_the_fit_gives_the_costs_back(settings: Settings, rows: int) -> None:
     for phase, line in lines.items():
         assert line.at(rows) == pytest.approx(true[phase], rel=0.02, abs=2e-3), phase
     assert costs.error < 1e-6
+
+
+def test_rows_of_large_batches_may_cost_more() -> None:
+    """Two sizes make a line; with one between them, which is where it bends, there are two."""
+    sizes = (10_000, 40_000, 160_000)
+    bent = {"spread": 0.0, "knee": 40_000, "beyond_us": 15.0}
+    costs = fit(profile(sizes=sizes, **bent))
+    assert costs.knee == pytest.approx(40_000)
+    for settings in (Settings(2, 2), Settings(1, 2)):
+        line = sum(costs.lines(settings, CLUSTER).values(), Line())
+        for rows in (0, 20_000, 80_000, 500_000):
+            true = sample(settings.lanes, settings.reducers, rows, knee=40_000, beyond_us=15.0)
+            assert line.at(rows) == pytest.approx(true.total, rel=0.01)
+            highest = max(fixed + each * rows for fixed, each in line.tangents())
+            assert line.at(rows) == pytest.approx(highest)
+    assert fit(profile(sizes=sizes[:2], **bent)).knee == math.inf
+    straight = fit(profile(sizes=sizes, spread=0.0)).lines(Settings(2, 2), CLUSTER)
+    assert sum(straight.values(), Line()).beyond == pytest.approx(0.0, abs=1e-9)
 
 
 def test_waves_and_neighbours() -> None:
@@ -71,6 +91,7 @@ def followed(costs: Costs, settings: Settings, rate: float, batches: int = 4_000
     return np.concatenate(latencies)
 
 
+@pytest.mark.parametrize("bent", [{}, {"knee": 20_000, "beyond_us": 3.0}], ids=["line", "bent"])
 @pytest.mark.parametrize(
     ("settings", "rate"),
     [
@@ -81,8 +102,10 @@ def followed(costs: Costs, settings: Settings, rate: float, batches: int = 4_000
         (Settings(2, 2, 1.0), 70_000),
     ],
 )
-def test_prediction_is_what_batches_one_by_one_give(settings: Settings, rate: float) -> None:
-    costs = fit(profile(spread=0.1, batches=40))
+def test_prediction_is_what_batches_one_by_one_give(
+    settings: Settings, rate: float, bent: dict[str, float]
+) -> None:
+    costs = fit(profile(sizes=(5_000, 20_000, 80_000), spread=0.1, batches=40, **bent))
     told = predict(costs, settings, CLUSTER, rate)
     seen = followed(costs, settings, rate)
     assert told.mean == pytest.approx(seen.mean(), rel=0.02)
@@ -98,6 +121,21 @@ def test_windows_come_a_batch_later() -> None:
     closing = total(Settings(2, 2), 0, out=8_000)[1] - total(Settings(2, 2), 0)[1]
     assert windows.mean == pytest.approx(1.5 * whole + written + closing, rel=0.03)
     assert windows.mean > rows.mean + whole
+
+
+def test_what_windows_put_out_is_not_free() -> None:
+    """A job whose results take half of its time sustains half of the rows."""
+    plain = fit(profile(window=2.0, spread=0.0))
+    result = sum(line.out for line in plain.lines(Settings(2, 2), CLUSTER).values())
+    assert result > 0.0
+    many = replace(plain, out_per_s=0.5 / result)
+    most = [Search(costs, Slo("p99 <= 60 s"), windowed=True, margin=0.0) for costs in (plain, many)]
+    without, some = (each.ceiling(Settings(2, 2), CLUSTER) for each in most)
+    assert plain.out_per_s == pytest.approx(4_000)
+    assert some == pytest.approx(without * 0.5 / (1.0 - result * 4_000), rel=0.01)
+    for rate, finite in ((0.97 * some, True), (1.03 * some, False)):
+        told = predict(many, Settings(2, 2), CLUSTER, rate, windowed=True)
+        assert math.isfinite(told.mean) == finite
 
 
 def test_rows_bear_the_cost_of_results_that_are_always_the_same_share_of_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from statistics import fmean, pstdev
@@ -63,7 +64,7 @@ class Asked(Exception):
     [
         ("planner-accuracy", planner, "predict"),
         ("planner-accuracy", planner_trial, "fit"),
-        ("planner-accuracy", planner_trial, "sizes"),
+        ("planner-accuracy", planner_trial, "largest"),
         ("planner-rules", planner_trial, "make"),
         ("planner-rules", Search, "best"),
         ("planner-rules", planner, "rules_of_thumb"),
@@ -84,15 +85,15 @@ def test_experiments_ask_the_planner(
 
 
 def test_a_profile_tries_what_one_on_spark_does() -> None:
-    for name in ("runs", "sizes", "guesses", "BATCHES", "CUT"):
+    for name in ("trials", "mixtures", "largest", "guesses", "BATCHES", "CUT"):
         assert getattr(profiling, name) is getattr(trials, name) is getattr(planner_trial, name)
-    profile = Case(SESSIONS, Cluster(2, 4), Slo("p99 <= 2 s")).profile(1)
+    cluster = Cluster(2, 4)
+    profile = Case(SESSIONS, cluster, Slo("p99 <= 2 s")).profile(1)
     profile.check()
-    tried = {(each.lanes, each.reducers) for each in profile.samples}
-    assert tried == {(run.lanes, run.reducers) for run in trials.runs(Cluster(2, 4))}
-    assert len(profile.samples) == 2 * len(tried) * trials.BATCHES
-    small, large = sorted({each.rows for each in profile.samples})
-    assert large == pytest.approx(8 * small, rel=0.01)
+    tried = Counter((each.lanes, each.reducers, each.rows) for each in profile.samples)
+    large = max(rows for _, _, rows in tried)
+    wanted = {(run.lanes, run.reducers, run.cap) for run in trials.trials(cluster, large)}
+    assert tried == dict.fromkeys(wanted, trials.BATCHES)
 
 
 def test_a_worse_planner_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,16 +212,6 @@ def test_a_longer_profile_is_nearer() -> None:
 
 NAMES = [case.name for case in cases(Effort())]
 _TWO_WAVES = "no more reducers than slots are planned; with unequal keys two waves end earlier"
-_NOT_MET = {
-    "sessions 1x2": (
-        "from profile to profile plans differ by more than they leave for the fit's error; all are "
-        "met if tasks take no random time"
-    ),
-    "windowed-words 1x2": (
-        "what results cost is in the latency of the batch that has them and not in what batches "
-        "sustain; nothing is planned too high if they cost nothing"
-    ),
-}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -245,9 +236,7 @@ def test_the_plan_is_within_5_percent_of_the_best_settings(name: str) -> None:
     assert told.plan >= 0.95 * told.best
 
 
-@pytest.mark.parametrize(
-    "name", [missed(name, why=_NOT_MET[name]) if name in _NOT_MET else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_most_plans_are_met(name: str) -> None:
     assert rates()[name].met > 0.5
 
@@ -271,18 +260,16 @@ def test_sessions_are_planned_too_high_for_the_noise_of_tasks(
     assert pstdev(noisy) > 2.0 * pstdev(steady)
 
 
-def test_windows_are_planned_too_high_for_the_cost_of_results(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Also from long profiles without noise."""
+def test_what_results_of_windows_cost_is_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From long profiles without noise, so that nothing else makes a difference."""
     still = replace(ENGINE, task=Constant(1.0), pause_every=math.inf)
     monkeypatch.setattr(planner_trial, "ENGINE", still)
     free = replace(WINDOWS, reduce=replace(WINDOWS.reduce, out=0.0), write_out=0.0)
     costly, cheap = (
         fmean(_planned(Case(job, Cluster(1, 2), JOBS[WINDOWS]), times=8)) for job in (WINDOWS, free)
     )
-    assert costly > 1.01
-    assert cheap < 1.0
+    assert 0.9 < costly < 1.0
+    assert 0.9 < cheap < 1.0
 
 
 def test_two_waves_are_better_for_unequal_keys() -> None:

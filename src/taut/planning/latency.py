@@ -22,6 +22,7 @@ from taut.slo import Slo
 _CHAINS = 128
 _STEPS = 48
 _SETTLE = 16
+_TURNS = 3
 _SHAPE_FROM = 20
 """Batches from which their times are taken for the shape of the distribution."""
 SHAPES = ("measured", "normal", "cantelli")
@@ -97,33 +98,35 @@ def predict(
     shape = shape or ("measured" if len(costs.factors) >= _SHAPE_FROM else "cantelli")
     if shape not in SHAPES:
         raise ValueError(f"shape={shape!r}: one of {', '.join(SHAPES)}")
-    lines = {
-        phase: Line(scale * line.fixed, scale * line.each, scale * line.out)
-        for phase, line in costs.lines(settings, cluster).items()
-    }
-    ratio = 0.0 if windowed else costs.ratio
-    whole = _with(sum(lines.values(), Line()), ratio)
-    after = _with(lines["after"], ratio)
-    growth = rate * whole.each * float(costs.factors.mean())
+    lines = {phase: line.times(scale) for phase, line in costs.lines(settings, cluster).items()}
+    mean = float(costs.factors.mean())
+    whole = sum(lines.values(), Line())
+    closing = whole.out * costs.most_out if windowed else 0.0
+    drain = whole.out * costs.out_per_s if windowed else 0.0
+    ratio = 0.0 if windowed else costs.ratio()
+    for _ in range(0 if windowed else _TURNS):
+        # how many results a row has depends on the rows of a batch, and they on what results cost
+        cycle = _settled(whole.bearing(ratio), drain, rate, settings.trigger, mean)
+        ratio = costs.ratio(rate * cycle)
+    whole, after = whole.bearing(ratio), lines["after"].bearing(ratio)
+    growth = (rate * whole.steepest + drain) * mean
     sustained = growth < 1.0
     if settings.cap is not None:
-        busy = whole.at(settings.cap) * float(costs.factors.mean())
+        busy = whole.at(settings.cap) * mean
         sustained = sustained and settings.cap >= rate * max(settings.trigger, busy)
     if not sustained:
         never = Moments(math.inf, math.inf)
         return Latency(never, shape, growth, math.inf, math.inf, {})
-    closing = sum((line.out for line in lines.values()), 0.0) * costs.most_out if windowed else 0.0
-    batches = _follow(whole, rate, settings.trigger, costs.factors, growth)
+    batches = _follow(whole, drain, rate, settings.trigger, costs.factors, growth)
     spans = _of_windows(batches, after, closing) if windowed else _of_rows(batches, after)
     cycle = float(batches.cycle.mean())
     rows = rate * cycle
     wait = float((batches.before**2).mean() / (2.0 * batches.before.mean()))
-    mean = float(costs.factors.mean())
     phases = {"wait": wait}
     if windowed:
         phases["batch of its last rows"] = cycle
     for phase in PHASES[:-1]:
-        seconds = _with(lines[phase], ratio).at(rows) * mean
+        seconds = lines[phase].bearing(ratio).at(rows) * mean
         phases[phase] = seconds + (lines[phase].out * costs.most_out * mean if windowed else 0.0)
     return Latency(spans.moments(), shape, growth, cycle, rows, phases, spans)
 
@@ -139,10 +142,21 @@ class _Batches:
     cycle: Floats
 
 
-def _follow(whole: Line, rate: float, trigger: float, factors: Floats, growth: float) -> _Batches:
+def _settled(whole: Line, drain: float, rate: float, trigger: float, mean: float) -> float:
+    """From one batch to the next, if none took more or less; without end if they would grow."""
+    cycle = trigger
+    for fixed, each in whole.tangents():
+        free = 1.0 - mean * (rate * each + drain)
+        cycle = max(cycle, mean * fixed / free if free > 0.0 else math.inf)
+    return cycle
+
+
+def _follow(
+    whole: Line, drain: float, rate: float, trigger: float, factors: Floats, growth: float
+) -> _Batches:
+    """``drain``: seconds that results of windows take, of every second."""
     draws = _draws(factors)
-    settled = max(trigger, whole.fixed * float(factors.mean()) / (1.0 - growth))
-    before = np.full(_CHAINS, settled)
+    before = np.full(_CHAINS, _settled(whole, drain, rate, trigger, float(factors.mean())))
     late = np.zeros(_CHAINS)
     kept: list[tuple[Floats, Floats, Floats, Floats]] = []
     # the more a batch depends on the last, the longer it takes until the start is forgotten
@@ -150,7 +164,7 @@ def _follow(whole: Line, rate: float, trigger: float, factors: Floats, growth: f
     for step in range(settle + _STEPS):
         factor = draws[step % len(draws)]
         rows = rate * before
-        took = (whole.fixed + whole.each * rows) * factor
+        took = (whole.at(rows) + drain * before) * factor
         if trigger:
             # the next starts at the next multiple of the interval, or at once if that has passed
             left = trigger - late
@@ -167,17 +181,13 @@ def _follow(whole: Line, rate: float, trigger: float, factors: Floats, growth: f
 
 def _of_rows(batches: _Batches, after: Line) -> Spans:
     """Rows wait for up to the cycle before their batch, and are out once it is written."""
-    whole = batches.whole
-    fixed, each = whole.fixed - after.fixed, whole.each - after.each
-    written = (fixed + each * batches.rows) * batches.factor
+    written = (batches.whole - after).at(batches.rows) * batches.factor
     return Spans(written.ravel(), batches.before.ravel(), batches.before.ravel())
 
 
 def _of_windows(batches: _Batches, after: Line, closing: float) -> Spans:
     """A window ends at any moment of a cycle, is seen by the batch after it, out with the next."""
-    whole = batches.whole
-    fixed, each = whole.fixed - after.fixed, whole.each - after.each
-    out = (fixed + closing + each * batches.rows[1:]) * batches.factor[1:]
+    out = (closing + (batches.whole - after).at(batches.rows[1:])) * batches.factor[1:]
     low = batches.cycle[:-1] + out
     width = batches.before[:-1]
     return Spans(low.ravel(), width.ravel(), width.ravel())
@@ -189,8 +199,3 @@ def _draws(factors: Floats) -> Floats:
     many = 64 * _CHAINS
     spread = np.quantile(factors, (np.arange(many) + 0.5) / many)
     return random.permutation(spread).reshape(64, _CHAINS)
-
-
-def _with(line: Line, ratio: float) -> Line:
-    """With what rows out cost put on the rows in."""
-    return Line(line.fixed, line.each + ratio * line.out)

@@ -1,11 +1,12 @@
-"""What a batch costs, phase by phase: fitted to measured batches, linear in its rows."""
+"""What a batch costs, phase by phase: fitted to measured batches, by the rows that it has."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -16,6 +17,8 @@ from taut.planning.settings import Cluster, Settings
 
 _SAME_SHARE = 0.1
 """By how much the share of rows that come out may differ, to be the same in all batches."""
+_SPREAD = 4
+"""Times as many rows as the smallest batch, that the largest needs for a knee between them."""
 
 
 def stage(tasks: int, cluster: Cluster) -> tuple[float, float]:
@@ -34,24 +37,76 @@ def stage(tasks: int, cluster: Cluster) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds of a phase: ``fixed``, ``each`` for every row, ``out`` for every row that comes out.
+    """Seconds of a phase: a line in its rows that becomes steeper once, or not at all.
+
+    Attributes
+    ----------
+    fixed, each, out
+        Of a batch, for every row, and for every row that comes out.
+    beyond, knee
+        For every row past the knee, in addition: while a batch is small, rows are read as
+        workers get ready, and cost little.
 
     >>> Line(0.1, 1e-3) + Line(0.2, 2e-3, 1.0)
-    Line(fixed=0.30000000000000004, each=0.003, out=1.0)
+    Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf)
+    >>> Line(1.0, 0.1, 0.0, 0.2, 10).at(20)
+    5.0
     """
 
     fixed: float = 0.0
     each: float = 0.0
     out: float = 0.0
+    beyond: float = 0.0
+    knee: float = math.inf
 
-    def __add__(self, other: object) -> Line:
-        if not isinstance(other, Line):
-            return NotImplemented
-        return Line(self.fixed + other.fixed, self.each + other.each, self.out + other.out)
+    def __add__(self, other: Line) -> Line:
+        return self._with(other, 1.0)
 
-    def at(self, rows: float, out: float = 0.0) -> float:
-        """For so many rows."""
-        return self.fixed + self.each * rows + self.out * out
+    def __sub__(self, other: Line) -> Line:
+        return self._with(other, -1.0)
+
+    def _with(self, other: Line, sign: float) -> Line:
+        return Line(
+            self.fixed + sign * other.fixed,
+            self.each + sign * other.each,
+            self.out + sign * other.out,
+            self.beyond + sign * other.beyond,
+            # of one fit all lines bend at the same place, if they do
+            min(self.knee, other.knee),
+        )
+
+    def times(self, factor: float) -> Line:
+        """All of it so many times."""
+        return replace(
+            self,
+            fixed=factor * self.fixed,
+            each=factor * self.each,
+            out=factor * self.out,
+            beyond=factor * self.beyond,
+        )
+
+    def bearing(self, ratio: float) -> Line:
+        """With so many rows out for each row in, and their cost put on that."""
+        return replace(self, each=self.each + ratio * self.out, out=0.0)
+
+    @property
+    def steepest(self) -> float:
+        """Seconds for one more row of a large batch."""
+        return self.each + self.beyond
+
+    def tangents(self) -> list[tuple[float, float]]:
+        """Lines as (fixed, each), of which it is the highest at every number of rows."""
+        first = (self.fixed, self.each)
+        if not self.beyond:
+            return [first]
+        return [first, (self.fixed - self.beyond * self.knee, self.steepest)]
+
+    def at(self, rows: Any, out: float = 0.0) -> Any:
+        """For so many rows, one number or an array."""
+        seconds = self.fixed + self.each * rows + self.out * out
+        if not self.beyond:
+            return seconds
+        return seconds + self.beyond * np.maximum(0.0, rows - self.knee)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +117,15 @@ class Costs:
     ----------
     error
         The standard deviation of the fit's error from one kind of batch to the next, as a share.
-    ratio
-        Rows out for each row in.
+    ratios
+        Rows out for each row in, by the rows of a batch, from small batches to large: where results
+        are one for each key that came, it falls.
     most_out
-        Rows that came out of one batch, at most: of a job with windows, when one closed.
+        Rows that came out of one batch, at most; of a job with windows, those of one window.
+    knee
+        Rows of a batch from which on a row may cost more; infinite if that was not looked for.
+    out_per_s
+        Rows that windows put out, by the second.
     faster
         By what share batches became faster while they were measured, from the first half of those
         alike to the second; below 0 if slower.
@@ -74,21 +134,32 @@ class Costs:
     weights: dict[str, tuple[float, ...]]
     factors: Floats
     error: float
-    ratio: float
+    ratios: tuple[tuple[float, float], ...]
     most_out: int
     largest: int
+    knee: float = math.inf
+    out_per_s: float = 0.0
     faster: float = 0.0
+
+    def ratio(self, rows: float = math.inf) -> float:
+        """Rows out for each row in, of a batch with so many."""
+        if not self.ratios:
+            return 0.0
+        sizes, shares = zip(*self.ratios, strict=True)
+        rows = min(max(rows, sizes[0]), sizes[-1])
+        return float(np.interp(math.log(rows), np.log(sizes), shares))
 
     def lines(self, settings: Settings, cluster: Cluster) -> dict[str, Line]:
         """Each phase, at these settings on this cluster."""
         told = {}
         for phase in PHASES:
-            zero, rows, out = (
+            zero, rows, out, beyond = (
                 float(np.dot(self.weights[phase], _features(phase, settings, cluster, *point)))
-                for point in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
+                for point in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0, 1.0))
             )
+            line = Line(zero, rows - zero, out - zero, beyond - zero, self.knee)
             # a faster core is faster at all that it does
-            told[phase] = Line(*(v / cluster.speed for v in (zero, rows - zero, out - zero)))
+            told[phase] = line.times(1.0 / cluster.speed)
         return told
 
 
@@ -105,9 +176,10 @@ def fit(profile: Profile) -> Costs:
     # rows of which always the same share comes out bear the cost of what does: a model of windows
     # takes results for something that comes once in a while, and rows for all that limits a rate
     apart_from_rows = _told_apart(points)
+    knee = _knee(points)
     for phase in PHASES:
         rows = [
-            np.array(_of(phase, point, profile.cluster, apart_from_rows)) / point.total
+            np.array(_of(phase, point, profile.cluster, knee, apart_from_rows)) / point.total
             for point in points
         ]
         seconds = [point.seconds[phase] / point.total for point in points]
@@ -115,18 +187,20 @@ def fit(profile: Profile) -> Costs:
         weights[phase] = tuple(float(weight) for weight in found)
 
     def fitted(sample: Sample) -> float:
-        return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster))) for p in PHASES)
+        return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, knee))) for p in PHASES)
 
     factors = [sample.total / fitted(sample) for sample in profile.samples if fitted(sample) > 0.0]
     apart = [point.total / fitted(point) - 1.0 for point in points if fitted(point) > 0.0]
-    rows_in = sum(sample.rows for sample in profile.samples)
+    most_out = max(_of_a_window(sample, profile.window) for sample in profile.samples)
     return Costs(
         weights=weights,
         factors=np.sort(np.array(factors)),
         error=float(np.sqrt(np.mean(np.square(apart)))),
-        ratio=sum(sample.out for sample in profile.samples) / max(1, rows_in),
-        most_out=max(sample.out for sample in profile.samples),
+        ratios=_ratios(points),
+        most_out=most_out,
         largest=max(sample.rows for sample in profile.samples),
+        knee=knee,
+        out_per_s=most_out / profile.window if profile.window else 0.0,
         faster=_faster(alike),
     )
 
@@ -144,25 +218,66 @@ def _faster(alike: Sequence[Sequence[Sample]]) -> float:
     return median(shares) if shares else 0.0
 
 
+def _ratios(points: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
+    sizes: dict[int, list[Sample]] = {}
+    for point in points:
+        if point.rows:
+            sizes.setdefault(point.rows.bit_length(), []).append(point)
+    told = []
+    for _, found in sorted(sizes.items()):
+        rows = sum(point.rows for point in found)
+        told.append((rows / len(found), sum(point.out for point in found) / rows))
+    return tuple(told)
+
+
+def _of_a_window(sample: Sample, window: float) -> int:
+    """Rows that came out for one window: a batch that reads a backlog may close several."""
+    several = sample.swept / window if window else 1.0
+    return round(sample.out / max(1.0, several))
+
+
 def _told_apart(points: Sequence[Sample]) -> bool:
     """Whether rows out are more than a share of rows in, the same in all batches."""
     share = sum(point.out for point in points) / max(1, sum(point.rows for point in points))
     return any(abs(point.out - share * point.rows) > _SAME_SHARE * point.out for point in points)
 
 
-def _of(phase: str, sample: Sample, cluster: Cluster, with_out: bool = True) -> Sequence[float]:
+def _knee(points: Sequence[Sample]) -> float:
+    """Between small batches and large, where some settings were tried with one in the middle too.
+
+    Two sizes make a line, and no more.
+    """
+    sizes: dict[tuple[int, int], set[int]] = {}
+    for point in points:
+        sizes.setdefault((point.lanes, point.reducers), set()).add(point.rows)
+    for found in sizes.values():
+        least, most = min(found), max(found)
+        if len(found) > 2 and 0 < _SPREAD * least <= most:
+            return math.sqrt(least * most)
+    return math.inf
+
+
+def _of(
+    phase: str, sample: Sample, cluster: Cluster, knee: float, with_out: bool = True
+) -> Sequence[float]:
     settings = Settings(sample.lanes, sample.reducers)
-    return _features(phase, settings, cluster, sample.rows, sample.out if with_out else 0.0)
+    out = sample.out if with_out else 0.0
+    return _features(phase, settings, cluster, sample.rows, out, max(0.0, sample.rows - knee))
 
 
 def _features(
-    phase: str, settings: Settings, cluster: Cluster, rows: float, out: float
+    phase: str,
+    settings: Settings,
+    cluster: Cluster,
+    rows: float,
+    out: float,
+    beyond: float = 0.0,
 ) -> Sequence[float]:
-    """What the seconds of a phase are linear in."""
+    """What the seconds of a phase are linear in; ``beyond`` are rows past the knee."""
     if phase in ("map", "reduce"):
         tasks = settings.lanes if phase == "map" else settings.reducers
         share, beside = stage(tasks, cluster)
-        of = (1.0, tasks / cluster.slots, rows * share, rows * share * beside)
+        of = (1.0, tasks / cluster.slots, rows * share, rows * share * beside, beyond * share)
         return of if phase == "map" else (*of, out * share)
     if phase in ("write", "after"):
         return (1.0, settings.reducers / cluster.slots, rows, out)

@@ -15,7 +15,7 @@ from taut.planning import files
 from taut.planning.latency import Latency, predict
 from taut.planning.phases import Costs, Line, fit
 from taut.planning.profile import Profile
-from taut.planning.search import Choice, Search
+from taut.planning.search import LEAST_ERROR, Choice, Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
 
@@ -29,8 +29,6 @@ FORMAT = 1
 _MEASURES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 _SURE = 2.0
 """Errors of the fit, up and down, that the interval of a prediction spans."""
-_LEAST_ERROR = 0.05
-"""What a fit is off by at least, from one hour to the next."""
 _SETTLING = 0.05
 """By how much batches may have become faster while they were profiled."""
 _ROOM = 1.5
@@ -201,7 +199,7 @@ def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> P
 
 def expected(search: Search, choice: Choice, rate: float) -> dict[str, Expected]:
     """Latency at a rate, with its interval: batches may cost more or less than the fit says."""
-    error = _SURE * max(_LEAST_ERROR, search.costs.error)
+    error = _SURE * max(LEAST_ERROR, search.costs.error)
     middle, low, high = (_at(search, choice, rate, scale) for scale in (1.0, 1 - error, 1 + error))
     told = {}
     for name, share in (_MEASURES | {search.slo.measure: search.slo.quantile}).items():
@@ -276,8 +274,8 @@ def _at(search: Search, choice: Choice, rate: float, scale: float) -> Latency:
 def _limit(costs: Costs, choice: Choice, windowed: bool) -> str:
     lines = costs.lines(choice.settings, choice.cluster)
     fixed = sum(line.fixed for line in lines.values())
-    ratio = 0.0 if windowed else costs.ratio
-    each = {phase: line.each + ratio * line.out for phase, line in lines.items()}
+    ratio = 0.0 if windowed else costs.ratio()
+    each = {phase: line.bearing(ratio).steepest for phase, line in lines.items()}
     most = max(each, key=lambda phase: each[phase])
     rows = choice.rate * sum(each.values())
     share = each[most] / sum(each.values())

@@ -24,7 +24,11 @@ LEAST_BATCHES = 4
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One batch: at which settings, how many rows in and out, the seconds of each phase."""
+    """One batch: at which settings, how many rows in and out, the seconds of each phase.
+
+    ``swept`` are the seconds by which the watermark went on with it: windows that ended in them are
+    what came out. 0 where there is none, or where it is not known.
+    """
 
     lanes: int
     reducers: int
@@ -32,6 +36,7 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     out: int
     state_rows: int
     seconds: dict[str, float]
+    swept: float = 0.0
 
     @property
     def total(self) -> float:

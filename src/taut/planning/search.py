@@ -19,6 +19,8 @@ _EXACT = 24
 _RATES = 16_384
 _HIGHEST = 0.985
 """Of the rate at which batches would grow without end: beyond it they take minutes to settle."""
+LEAST_ERROR = 0.05
+"""What a fit is off by at least: from one profile to the next costs differ by as much."""
 _LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 
 
@@ -49,8 +51,9 @@ class Search:
 
     def latency(self, settings: Settings, cluster: Cluster, rate: float) -> Latency:
         """What is expected, with the margin."""
-        scale = 1.0 + self.margin * self.costs.error
-        return predict(self.costs, settings, cluster, rate, windowed=self.windowed, scale=scale)
+        return predict(
+            self.costs, settings, cluster, rate, windowed=self.windowed, scale=self._scale
+        )
 
     def meets(self, settings: Settings, cluster: Cluster, rate: float) -> bool:
         """Whether the objective is met there."""
@@ -75,13 +78,13 @@ class Search:
     def ceiling(self, settings: Settings, cluster: Cluster) -> float:
         """The rate from which batches would grow without end."""
         costs = self.costs
-        ratio = 0.0 if self.windowed else costs.ratio
+        ratio = 0.0 if self.windowed else costs.ratio()
         whole = sum(costs.lines(settings, cluster).values(), Line())
-        each = (whole.each + ratio * whole.out) * float(costs.factors.mean())
-        scale = 1.0 + self.margin * costs.error
+        each = whole.steepest + ratio * whole.out
         if each <= 0.0:
             raise PlanError("the profile shows no cost of a row: it needs batches of two sizes")
-        return 1.0 / (each * scale)
+        free = 1.0 / (float(costs.factors.mean()) * self._scale) - self._drain(whole)
+        return max(0.0, free) / each
 
     def best(self, cluster: Cluster) -> Choice | None:
         """The settings with the highest rate there; None if none meets the objective."""
@@ -119,31 +122,54 @@ class Search:
             if trigger < self.slo.seconds:
                 yield trigger
 
+    @property
+    def _scale(self) -> float:
+        """Times what batches cost by the fit."""
+        return 1.0 + self.margin * max(LEAST_ERROR, self.costs.error)
+
+    def _drain(self, whole: Line) -> float:
+        """Of every second, what the results of windows take."""
+        return whole.out * self.costs.out_per_s if self.windowed else 0.0
+
     def _roughly(self, settings: Settings, cluster: Cluster) -> float:
         """The highest rate if all batches took what is expected, without a search.
 
         With batches one after another, all of length c: the rate is (1 - fixed / c) / each, and
-        the latency is linear in c. With an interval, c is given.
+        the latency is linear in c. With an interval, c is given. Where rows of large batches cost
+        more, the lower of what both lines say counts.
         """
         costs = self.costs
-        lines = costs.lines(settings, cluster)
-        scale = (1.0 + self.margin * costs.error) * float(costs.factors.mean())
-        ratio = 0.0 if self.windowed else costs.ratio
-        total, after = sum(lines.values(), Line()), lines["after"]
-        fixed, each = scale * total.fixed, scale * (total.each + ratio * total.out)
-        until = fixed - scale * after.fixed
-        row = each - scale * (after.each + ratio * after.out)
-        waits = 0.5 if self.slo.quantile is None else self.slo.quantile
-        if self.windowed:
-            waits += 1.0
-            until += scale * total.out * costs.most_out
+        scale = self._scale * float(costs.factors.mean())
+        lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
+        whole = sum(lines.values(), Line())
+        idle = 1.0 - self._drain(whole)
+        closing = whole.out * costs.most_out if self.windowed else 0.0
+        ratio = 0.0 if self.windowed else costs.ratio()
+        written = (whole - lines["after"]).bearing(ratio)
+        rates = [
+            self._rate(settings.trigger, idle, line, (until + closing, row))
+            for line, (until, row) in zip(
+                whole.bearing(ratio).tangents(), written.tangents(), strict=True
+            )
+        ]
+        return max(0.0, min(rates))
+
+    def _rate(
+        self,
+        trigger: float,
+        idle: float,
+        whole: tuple[float, float],
+        written: tuple[float, float],
+    ) -> float:
+        """If batches cost (fixed, each) until the next one, and until their rows are out."""
+        (fixed, each), (until, row) = whole, written
+        waits = (0.5 if self.slo.quantile is None else self.slo.quantile) + self.windowed
+        bound = self.slo.seconds
         if each <= 0.0:
             return 0.0
-        bound = self.slo.seconds
-        if not settings.trigger:
-            cycle = (bound - until + row * fixed / each) / (waits + row / each)
-            return max(0.0, (1.0 - fixed / cycle) / each) if cycle > 0.0 else 0.0
-        every = settings.trigger
-        keeps_up = (1.0 - fixed / every) / each
-        on_time = (bound - waits * every - until) / (row * every) if row > 0.0 else math.inf
-        return max(0.0, min(keeps_up, on_time if on_time > 0.0 else 0.0))
+        if not trigger:
+            cycle = (bound - until + row * fixed / each) / (waits + row * idle / each)
+            return (idle - fixed / cycle) / each if cycle > 0.0 else 0.0
+        keeps_up = (idle - fixed / trigger) / each
+        on_time = (bound - waits * trigger - until) / (row * trigger) if row > 0.0 else math.inf
+        return min(keeps_up, on_time)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.planning.synthetic import profile
 
 from taut.bench.plan.figures import Compared, Rates, figures
-from taut.bench.plan.measure import every, point_name, points
+from taut.bench.plan.measure import Spec, Trial, every, point_name, points
 from taut.bench.plan.run import Measured, of_rows, of_windows
 from taut.bench.plan.show import picture, rates_told, table
 from taut.bench.record import BenchError
@@ -109,3 +109,23 @@ def test_wrong_options_are_refused() -> None:
     told = CliRunner().invoke(main, ["bench", "plan", "--slo", "soon"])
     assert told.exit_code == 2
     assert "is not an objective" in told.output
+
+
+@pytest.mark.parametrize("start", [20.0, 95.0, 400.0])
+def test_a_search_by_trying_ends_near_the_highest_rate(
+    start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[float] = []
+
+    def meets(trial: Trial, settings: Settings, rate: float, name: str) -> bool:
+        tried.append(rate)
+        return rate <= 100.0
+
+    monkeypatch.setattr(Trial, "_meets", meets)
+    trial = Trial(None, Spec(), Slo("p99 <= 1 s"), lambda progress: None)  # type: ignore[arg-type]
+    assert 100.0 / 1.05 <= trial.climb(Settings(), start, 0.0, "a") <= 100.0
+    assert len(tried) <= 9
+    tried.clear()
+    assert trial.climb(Settings(), 105.0, 100.0, "no better") == 0.0
+    assert len(tried) == 1
+    assert trial.climb(Settings(), 90.0, 100.0, "not above what is known") == 0.0

@@ -132,6 +132,9 @@ def test_batches_of_plain_spark_are_measured_too(
         assert batch.start < batch.written < batch.next_start
         assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
     assert max(batch.sample.reducers for batch in batches) == 3
+    # the watermark goes on by as much as time does
+    swept = sum(batch.sample.swept for batch in batches)
+    assert 0.0 < swept <= batches[-1].next_start - batches[0].start + 5.0
 
 
 def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:

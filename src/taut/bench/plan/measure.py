@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -26,7 +27,8 @@ PROFILED_RATE = 40_000
 """Rows a second of the load that a job is profiled with: how dense its windows are."""
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _STEP = 1.05
-_CLIMBS = 8
+_LONGEST_STEP = 1.5
+_CLIMBS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def profiled(place: Place, spec: Spec, watch: Watcher, name: str) -> tuple[Profi
         watch(Progress(name, 0, f"{step.doing}, {step.done} of {step.of}"))
 
     job = app(spec.workload, PROFILED_RATE)
-    return take(place.spark, job, spec.workload, watch=tell), round(monotonic() - began, 1)
+    objective = Slo(spec.slo).seconds
+    profile = take(place.spark, job, spec.workload, objective=objective, watch=tell)
+    return profile, round(monotonic() - began, 1)
 
 
 def _empty_s(profile: Profile) -> float:
@@ -173,20 +177,24 @@ class Trial:
         return told
 
     def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
-        """The highest rate that is on time, in steps of 5 %; 0 if it is not above ``least``."""
-        if start <= 0.0:
-            return 0.0
-        rate, met = start, 0.0
+        """The highest rate that is on time, to 5 %; 0 if it is not above ``least``.
+
+        Steps become longer until the rate lies between two that were tried, then shorter.
+        """
+        met, missed, step = 0.0, math.inf, _STEP
+        rate = start
         for _ in range(_CLIMBS):
-            if rate <= least:
-                return met
+            if rate <= least or missed <= _STEP * max(met, least) * (1.0 + 1e-9):
+                break
             if self._meets(settings, rate, name):
                 met = rate
-                rate *= _STEP
-            elif met:
-                return met
             else:
-                rate /= _STEP
+                missed = rate
+            if met and missed < math.inf:
+                rate = math.sqrt(met * missed)
+            else:
+                rate = rate * step if met else rate / step
+                step = min(_LONGEST_STEP, step * step)
         return met
 
     def _meets(self, settings: Settings, rate: float, name: str) -> bool:

@@ -16,7 +16,7 @@ from taut.planning.plan import Plan, make
 from taut.planning.profile import Profile, Sample
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
-from taut.planning.trials import BATCHES, CUT, guesses, runs, sizes
+from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
 from taut.sim.draws import Draws, Gamma, Lognormal
 from taut.sim.papers.experiment import Effort
 from taut.sim.queries.tasks import Engine, Job, Outcome, Stage
@@ -125,19 +125,18 @@ class Case:
         ``times`` as many batches of each as on Spark.
         """
         cluster = self.cluster
-        tried = runs(cluster)
+        most = mixtures(cluster)[0]
         seeds = count(_RUNS * seed)
         warm = [
             sample
             for guess in guesses(self._density)
-            for sample in self._profiled(tried[0].but(cap=guess), next(seeds))[-3:]
+            for sample in self._profiled(most.but(cap=guess), next(seeds))[-3:]
         ]
-        small, large = sizes(warm)
+        windowed = self.job.window > 0.0
         samples = [
             sample
-            for settings in tried
-            for size in (large, small)
-            for sample in self._profiled(settings.but(cap=size), next(seeds), times)
+            for settings in trials(cluster, largest(warm, self.slo.seconds, windowed=windowed))
+            for sample in self._profiled(settings, next(seeds), times)
         ]
         # simulated time does not make it stale
         taken = math.inf

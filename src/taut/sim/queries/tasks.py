@@ -357,6 +357,7 @@ class Outcome:
     ) -> None:
         self.batches = batches
         self._settings, self._rate = settings, rate
+        self._windowed = job.window > 0.0
         self.endless = endless
         """Batches grew without end, and so would latency."""
         self._spans = Spans(*np.empty((3, 0)))
@@ -376,6 +377,9 @@ class Outcome:
         """The batches of each query, as a profile has them."""
         for query in range(len(self.batches[0].start)):
             for batch in self.batches:
+                # the watermark that a batch runs with came with the rows of the one before it,
+                # which in a backlog are as many
+                swept = float(batch.last[query] - batch.first[query]) if self._windowed else 0.0
                 yield Sample(
                     self._settings.lanes,
                     self._settings.reducers,
@@ -383,6 +387,7 @@ class Outcome:
                     int(batch.out[query]),
                     0,
                     {phase: float(took[query]) for phase, took in batch.seconds.items()},
+                    swept,
                 )
 
     def check(self) -> None:

@@ -63,7 +63,14 @@ def plan(
     if profile is None:
         if app is None:
             raise PlanError("app= or profile= is needed: there is nothing to plan")
-        profile = take(_session(spark), app, name or _name(app), rate=rate, watch=watch)
+        profile = take(
+            _session(spark),
+            app,
+            name or _name(app),
+            rate=rate,
+            objective=objective.seconds,
+            watch=watch,
+        )
     elif spark is not None:
         version = spark.version
     clusters = [cluster] if isinstance(cluster, Cluster) else list(cluster or [profile.cluster])

@@ -98,7 +98,7 @@ def plan(
         profile = Profile.load(profile_file)
         click.echo(f"profile: {profile_file}, {len(profile.samples)} batches", err=True)
     else:
-        profile = _profiled(app, master, rate)
+        profile = _profiled(app, master, rate, objective)
         if profile_file is not None:
             profile.save(profile_file)
     each = cores or profile.cores
@@ -115,7 +115,7 @@ def plan(
         conf_file.write_text("".join(lines))
 
 
-def _profiled(path: Path, master: str, rate: float | None) -> Profile:
+def _profiled(path: Path, master: str, rate: float | None, slo: Slo) -> Profile:
     import taut
     from taut.spark.planning.app import load_app
     from taut.spark.planning.profiling import Step, take
@@ -130,6 +130,6 @@ def _profiled(path: Path, master: str, rate: float | None) -> Profile:
 
     spark = taut.session(master)
     try:
-        return take(spark, app, name, rate=rate, watch=tell)
+        return take(spark, app, name, rate=rate, objective=slo.seconds, watch=tell)
     finally:
         spark.stop()

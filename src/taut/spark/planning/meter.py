@@ -103,12 +103,23 @@ class Meter:
             return []
         stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
         return [
-            self._batch(starts[a], _epoch(starts[b]["timestamp"]), stages, told.get(a))
+            self._batch(
+                starts[a],
+                _epoch(starts[b]["timestamp"]),
+                stages,
+                told.get(a),
+                _swept(starts.get(a - 1), starts[a]),
+            )
             for a, b in following
         ]
 
     def _batch(
-        self, progress: Any, next_start: float, stages: Sequence[Stage], told: BatchStats | None
+        self,
+        progress: Any,
+        next_start: float,
+        stages: Sequence[Stage],
+        told: BatchStats | None,
+        swept: float,
     ) -> Batch:
         number, start = int(progress["batchId"]), _epoch(progress["timestamp"])
         written, out = self.written[number], self._count(number)
@@ -133,6 +144,7 @@ class Meter:
             out=out,
             state_rows=sum(int(one["numRowsTotal"]) for one in progress["stateOperators"]),
             seconds=spent,
+            swept=swept,
         )
         return Batch(number, start, written, next_start, sample)
 
@@ -172,6 +184,17 @@ def read_stages(spark: SparkSession, since: float) -> list[Stage]:
         reduces = stage.shuffleReadRecords() > 0
         told.append(Stage(start, ended.get().getTime() / 1e3, stage.numTasks(), reduces))
     return told
+
+
+def _swept(before: Any, progress: Any) -> float:
+    """Seconds by which the watermark went on from one batch to the next."""
+    told = [each["eventTime"] for each in (before, progress) if each is not None]
+    marks = [_epoch(times["watermark"]) for times in told if "watermark" in times]
+    if len(marks) < 2:
+        return 0.0
+    first, last = marks
+    # from the epoch on: the first rows, not rows of fifty years
+    return max(0.0, last - first) if first > 0.0 else 0.0
 
 
 def _done(count: Observation) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from taut.errors import ProfileError
 from taut.planning.profile import Profile, Sample
 from taut.planning.settings import Settings
-from taut.planning.trials import BATCHES, CUT, guesses, runs, sizes
+from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
 from taut.spark.planning.app import App, cluster_of, configured, made, window_of
 from taut.spark.planning.meter import Meter
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.05
 _LEAST = CUT + 4
-_LEAST_RUNS = 4
+_LEAST_RUNS = 5
 """Two settings with small and large batches: without them there is nothing to plan from."""
 _PATIENCE_S = 120.0
 
@@ -46,8 +46,9 @@ def take(
     name: str,
     *,
     rate: float | None = None,
-    warm_up: float = 15.0,
-    seconds: float = 75.0,
+    objective: float | None = None,
+    warm_up: float = 12.0,
+    seconds: float = 78.0,
     watch: Watcher = lambda step: None,
 ) -> Profile:
     """Profile an app, in about ``seconds``; on a slow machine it takes longer.
@@ -57,6 +58,8 @@ def take(
     rate
         Rows a second that it is planned for: the first batches are of a quarter of a second and of
         two. How many rows the others have follows from how long those took.
+    objective
+        Seconds of the objective that it is planned for: large batches are those that just meet it.
     warm_up
         Seconds of a first run that is not counted: a JVM is slow at first.
     seconds
@@ -66,17 +69,15 @@ def take(
     cluster = cluster_of(spark)
     window = 0.0
     folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
-    several = runs(cluster)
     samples: list[Sample] = []
     try:
         warm: list[Sample] = []
         for guess in guesses(rate):
-            watch(Step(f"warming up, {guess:,} rows a batch", 0, 2 * len(several), 0))
-            settings = several[0].but(cap=guess)
+            watch(Step(f"warming up, {guess:,} rows a batch", 0, len(trials(cluster, guess)), 0))
+            settings = mixtures(cluster)[0].but(cap=guess)
             found, window = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
             warm += found[-3:]
-        small, large = sizes(warm)
-        todo = [run.but(cap=size) for run in several for size in (large, small)]
+        todo = trials(cluster, largest(warm, objective, windowed=window > 0.0))
         for done, settings in enumerate(todo):
             left = seconds - (time.monotonic() - began)
             if left <= 0.0 and done >= _LEAST_RUNS:
