@@ -28,7 +28,7 @@ PROFILED_RATE = 40_000
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _STEP = 1.05
 _LONGEST_STEP = 1.5
-_CLIMBS = 12
+_CLIMBS = 14
 
 
 @dataclass(frozen=True, slots=True)
