@@ -41,7 +41,8 @@ class Search:
     Attributes
     ----------
     margin
-        Batches are taken to cost so much more than fitted, as multiples of the fit's error.
+        Batches are taken to cost so much more than fitted, as multiples of the fit's error, or of
+        what profiles differ by where that is more.
     """
 
     costs: Costs
@@ -123,9 +124,14 @@ class Search:
                 yield trigger
 
     @property
+    def left(self) -> float:
+        """What is left for errors, as a share of what batches cost."""
+        return self.margin * max(LEAST_ERROR, self.costs.error)
+
+    @property
     def _scale(self) -> float:
         """Times what batches cost by the fit."""
-        return 1.0 + self.margin * max(LEAST_ERROR, self.costs.error)
+        return 1.0 + self.left
 
     def _drain(self, whole: Line) -> float:
         """Of every second, what the results of windows take."""

@@ -225,7 +225,7 @@ class Rates:
     valid
         The share of them that meet the objective at the first planned rate.
     margin
-        What plans leave for the error of the fit, as a share; the median.
+        What plans leave for errors, as a share; the median.
     """
 
     case: Case
@@ -264,7 +264,7 @@ def rates_of(case: Case, effort: Effort) -> Rates:
     """Plan, and try all else."""
     profiles = [case.profile(effort.seed + number) for number in range(PLANS)]
     plans = [case.plan(profile) for profile in profiles]
-    margin = median(case.search(profile).costs.error for profile in profiles)
+    margin = median(case.search(profile).left for profile in profiles)
     planned = [plan.rate for plan in plans]
     late = [case.late(plan.settings, plan.rate, effort) for plan in plans]
     chosen = plans[0].settings.but(cap=None)
@@ -379,7 +379,7 @@ def _spread(told: Sequence[Rates]) -> str:
     fewest = min(told, key=lambda each: each.met)
     return (
         f"In {len(wider)} of {len(told)} cases plans differ from profile to profile by more than "
-        f"they leave for the error of the fit. Fewest are met of {fewest.case.name}: "
+        f"they leave for errors. Fewest are met of {fewest.case.name}: "
         f"{100.0 * fewest.met:.0f} %."
     )
 
@@ -407,7 +407,7 @@ def _columns() -> str:
         f"In the table of percentages: the planned rate (the median of {PLANS} plans, each from "
         "a profile of its own) of what the plan's settings sustain; that of the best rate; how "
         "many of the plans meet the objective at their rate; by how much planned rates differ, as "
-        "their standard deviation; what plans leave for the error of the fit; and how many of all "
+        "their standard deviation; what plans leave for errors; and how many of all "
         "settings meet the objective at the rate of the first."
     )
 
