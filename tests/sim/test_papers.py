@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -429,6 +432,28 @@ def test_the_command_writes_figures_pictures_and_a_page(tmp_path: Path) -> None:
     for picture in ("balance-c", "balance-c-load", "balance-c-latency"):
         assert (folder / f"{picture}.png").stat().st_size > 1_000
         assert f"(pictures/{picture}.png)" in written
+
+
+_KILLED = """
+import os, signal
+from taut.sim.command import workers
+
+if __name__ == "__main__":
+    pool = workers()
+    print(pool.submit(os.getpid).result() != os.getpid(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(_KILLED)
+    # workers have its output as well, which ends when the last of them does
+    done = subprocess.run(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
@@ -134,7 +135,7 @@ def _found(
             return [(names[0], _one(names[0], effort))], {}
     done: dict[str, Found] = {}
     failed: dict[str, BaseException] = {}
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+    with workers() as pool:
         running = {pool.submit(_one, name, effort): name for name in names}
         for future in as_completed(running):
             name, error = running[future], future.exception()
@@ -145,6 +146,26 @@ def _found(
             line = f"{len(done) + len(failed)} of {len(names)}: {name}"
             console.print(line, highlight=False, soft_wrap=True)
     return [(name, done[name]) for name in names if name in done], failed
+
+
+def workers() -> ProcessPoolExecutor:
+    """A process for each core, none of which outlives this one, however it ends."""
+    return ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A worker that waits for work does not notice that there is nobody left to give it any."""
+    import os
+
+    parent = parent_process()
+    if parent is None:
+        raise RuntimeError("only in a worker")
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, name="end-with-parent", daemon=True).start()
 
 
 def _one(name: str, effort: Effort) -> Found:
