@@ -5,6 +5,7 @@ Nobody listens, nothing is made: a teller asks :func:`heard` before it puts a re
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ log = logging.getLogger("taut")
 Listener = Callable[[Record], None]
 
 _lock = threading.Lock()
-_listeners: tuple[Listener, ...] = ()
+_listeners: list[Listener] = []
 
 
 def heard() -> bool:
@@ -26,7 +27,7 @@ def heard() -> bool:
 
 def tell(record: Record) -> None:
     """Hand a record to all who listen; one that fails is left out from then on, with a warning."""
-    for listener in _listeners:
+    for listener in tuple(_listeners):
         try:
             listener(record)
         except Exception as error:  # who watches must not end what is watched
@@ -36,13 +37,11 @@ def tell(record: Record) -> None:
 
 def subscribe(listener: Listener) -> None:
     """Hear every record from now on, in the thread that tells it: return at once."""
-    global _listeners
     with _lock:
-        _listeners = (*_listeners, listener)
+        _listeners.append(listener)
 
 
 def unsubscribe(listener: Listener) -> None:
     """Hear no more; again is harmless."""
-    global _listeners
-    with _lock:
-        _listeners = tuple(other for other in _listeners if other != listener)
+    with _lock, contextlib.suppress(ValueError):
+        _listeners.remove(listener)
