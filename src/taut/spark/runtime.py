@@ -146,7 +146,7 @@ class Runtime:
         _refuse_wrong(df, name, sink, checkpoint)
         refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = _shape(df, given, output_mode)
-        sources = sources_of(df)
+        sources = sources_of(df, name)
         self._warn_of_lanes(name, sources.resident, objective)
         writer: Any = (
             df.writeStream.queryName(name)

@@ -167,6 +167,10 @@ class Source(_Record, tag="source"):
         Rows by log partition that have arrived and are not taken.
     chunks, left_out
         Done since the record before, and how many more there were.
+    lanes_left_out
+        How many more lanes there are.
+    source
+        Which of them, where a query has several.
     """
 
     at: float
@@ -179,6 +183,8 @@ class Source(_Record, tag="source"):
     lanes: tuple[Lane, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     left_out: int = 0
+    lanes_left_out: int = 0
+    source: str = ""
 
 
 class Reduced(_Record, tag="reduced"):
