@@ -240,6 +240,21 @@ def test_a_source_that_ends_tells_the_rest(desk: Desk, heard: list[Record]) -> N
     assert (last.query, last.source, last.at) == ("ads", "2", 2)
 
 
+def test_a_source_that_cannot_tell_is_steered_all_the_same(
+    desk: Desk, heard: list[Record], eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(wanted: bool) -> Source | None:
+        raise ValueError("no lanes")
+
+    control = desk.control()
+    follower = Follower(wheel(control), facts=failing)
+    control.limit(5)
+    eventually(lambda: follower.most == 5)
+    follower.stop()
+    assert not heard
+    assert caplog.text.count("no lanes") == 1
+
+
 def test_news_in_between_make_it_tell_no_more_often(
     desk: Desk, heard: list[Record], eventually: Eventually
 ) -> None:

@@ -140,7 +140,7 @@ class Follower:
         self._source = uuid.uuid4().hex
         self._told = Told(-1)
         self._change = threading.Condition()
-        self._stopped = self._warned = False
+        self._stopped = self._warned = self._failed = False
         self._heard = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="taut-follower", daemon=True)
@@ -205,8 +205,17 @@ class Follower:
     def _watch(self, watched: bool) -> None:
         """Begin to gather what is told, or end it."""
         if watched != (self._told_at is not None):
-            self._facts(watched)
+            self._gather(watched)
             self._told_at = time.monotonic() if watched else None
+
+    def _gather(self, wanted: bool) -> Source | None:
+        try:
+            return self._facts(wanted)
+        except Exception as error:  # who watches must not end what is watched
+            if not self._failed:
+                self._failed = True
+                log.warning("source: how its lanes fare cannot be told: %r", error)
+            return None
 
     def _look(self, last: bool = False) -> Look:
         facts, wait, now = None, ASK_FOR, time.monotonic()
@@ -214,7 +223,7 @@ class Follower:
             # it also asks in between, whenever the driver had news for it
             passed = now - self._told_at
             if last or passed >= _SOON * TELL_EVERY:
-                facts, self._told_at, passed = self._facts(True), now, 0.0
+                facts, self._told_at, passed = self._gather(True), now, 0.0
             wait = 0.0 if last else TELL_EVERY - passed
         stats = self._stats()
         return Look(self._wheel.name, self._source, self._told.number, stats, facts, wait)
