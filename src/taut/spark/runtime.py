@@ -148,7 +148,7 @@ class Runtime:
         refuse_wrong(df, name, sink, checkpoint)
         refuse_old_results(name, sink, str(checkpoint), self.spark)
         shape = shape_of(df, given, output_mode)
-        sources = sources_of(df)
+        sources = sources_of(df, name)
         self._warn_of_lanes(name, sources.resident, objective)
         writer: Any = (
             df.writeStream.queryName(name)

@@ -16,6 +16,7 @@ from taut.planning.settings import Settings
 from taut.spark.planning import profiling
 from taut.spark.planning.app import cluster_of, configured, made, window_of
 from taut.spark.planning.meter import Meter
+from taut.watch.records import Expected, Record
 from taut.workloads.generator import Load
 from taut.workloads.reduce import windowed_words, words, words_load
 
@@ -75,7 +76,11 @@ def test_a_profile_has_all_phases_at_several_settings(
 
 
 def test_a_plan_runs_and_is_watched(
-    spark: SparkSession, taken: taut.Profile, tmp_path: Path, eventually: Eventually
+    spark: SparkSession,
+    taken: taut.Profile,
+    tmp_path: Path,
+    eventually: Eventually,
+    heard: list[Record],
 ) -> None:
     plan = taut.plan(profile=taken, slo="mean <= 60 s", rate=1_000, spark=spark)
     assert plan.expected["mean"].seconds < 60.0
@@ -93,6 +98,10 @@ def test_a_plan_runs_and_is_watched(
         assert 0.0 < drift.observed < 60.0
         assert drift.measure == "mean"
         assert 500 < drift.rate < 2_000
+        first, *_, last = [record for record in heard if isinstance(record, Expected)]
+        assert (first.query, first.observed, first.planned_rate) == (plan.app, None, 1_000)
+        assert (last.observed, last.rate) == (drift.observed, drift.rate)
+        assert last.phases == plan.phases
         assert ("beyond" in str(drift)) == drift.beyond
         again = planned.replan()
         assert again.rate == pytest.approx(planned.drift().rate, rel=0.2)  # type: ignore[union-attr]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import taut
 from taut.spark.reduce.outcome import ReduceSink
 from taut.spark.reduce.terms import LATE, Stats, Terms
+from taut.watch.records import Record, Reduced
 
 
 def told(reducer: int = 1, job: str = "sums", ended: float = 10.0, **given: Any) -> Stats:
@@ -94,3 +96,28 @@ def test_what_a_batch_was_taken_to_need_is_that_of_the_slowest() -> None:
 def test_rows_wait_only_where_some_may_be_left(policy: str) -> None:
     assert Terms(1.0, policy, patience=9.0).waits == (policy != "fifo")
     assert not Terms(math.inf, policy, patience=9.0).waits
+
+
+def test_those_who_watch_hear_of_every_batch(heard: list[Record]) -> None:
+    stats = told(rows=10, kept=7, bad=1, deadlines=[(20.0, 4), (30.0, 2)], shed={LATE: 3}, hot=4)
+    sink().hear(3, 25.0, [stats], aside=4)
+    sink(math.inf).hear(4, 26.0, [], aside=0)
+    assert heard == [
+        Reduced(
+            at=25.0, query="", batch=3, objective=1.0, rows=10, processed=6, on_time=2, late=4,
+            bad=1, shed={LATE: 3}, hot=4, began=9.0, ended=10.0, predicted=11.0,
+        ),
+        Reduced(at=26.0, query="", batch=4, began=26.0, ended=26.0, predicted=26.0),
+    ]  # fmt: skip
+
+
+def test_a_name_that_cannot_be_found_ends_nothing(
+    heard: list[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    job = taut.Job(init=lambda key: 0, update=lambda *row: (0, []), output="n bigint", name="sums")
+    lost: Any = object()
+    to = ReduceSink({"sums": job}, Terms(1.0), {}, None, lost)
+    to.hear(0, 25.0, [], aside=0)
+    to.hear(1, 26.0, [], aside=0)
+    assert [record.query for record in heard if isinstance(record, Reduced)] == ["sums", "sums"]
+    assert len(caplog.records) == 1

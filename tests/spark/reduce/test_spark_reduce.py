@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import taut
 from taut.spark.reduce.outcome import ReduceSink
 from taut.spark.reduce.reducers import reducer_ids
+from taut.watch.records import Record, Reduced, Source
 from taut.workloads.generator import Load
 from taut.workloads.reduce import ClickLoad, WordLoad, sessions, windowed_words, words
 from taut.workloads.reduce.fold import fold
@@ -209,7 +210,7 @@ def log() -> Iterator[taut.MemoryLog]:
 
 
 def test_a_taut_source_under_a_runtime(
-    spark: SparkSession, tmp_path: Path, log: taut.MemoryLog
+    spark: SparkSession, tmp_path: Path, log: taut.MemoryLog, heard: list[Record]
 ) -> None:
     log.append([{"word": word} for word in ("a", "b", "a", "c", "a")])
     rows = taut.read(spark, log, startingOffsets="earliest").load().withColumn("n", F.lit(1))
@@ -229,6 +230,13 @@ def test_a_taut_source_under_a_runtime(
         assert query.error() is None
     counted = Counter(tuple(row) for row in spark.read.json(path).select("word", "total").collect())
     assert counted == Counter([("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)])
+    told = [record for record in heard if isinstance(record, Reduced)]
+    assert {(record.query, record.objective) for record in told} == {("reduced", 30.0)}
+    assert sum(record.rows for record in told) == sum(record.on_time for record in told) == 5
+    sources = [record for record in heard if isinstance(record, Source)]
+    assert sources, "a query that ends tells the rest"
+    assert sources[-1].query == "reduced"
+    assert sum(lane.rows for lane in sources[-1].lanes) == 5
     again = reduced.sink(taut.sink("json", path=path), shed=taut.sink("memory"))
     with taut.Runtime(spark) as runtime, pytest.raises(taut.StartError, match="holds results"):
         runtime.start(reduced.frame, name="new", sink=again, checkpoint=tmp_path / "other")

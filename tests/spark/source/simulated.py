@@ -38,6 +38,7 @@ from taut.spark.source.protocol import (
     Work,
     lane,
 )
+from taut.spark.source.tally import Tally
 
 SILENCE, BEAT, RESEND = 3.0, 1.0, 0.5
 
@@ -90,6 +91,7 @@ class World:
         self.succeeded: dict[int, Task] = {}
         self.batches_left = rng.randint(1, 3)
         self.distributor = Distributor()
+        self.watched = seed % 2 == 0
         self.lost = 0
 
     def any_replay(self) -> Replay:
@@ -137,7 +139,11 @@ class World:
         fixed = FixedSize(rng.randint(1, 40), claims_per_second=rng.choice([1.0, 30.0, 4_000.0]))
         chunking: Chunking = fixed if rng.random() < 0.5 else Guided(4, 60)
         sharing = self.dispatch.sharing(self.lanes, chunking)
-        self.batch = Batch(sharing, chunking, silence=SILENCE, wait=0.05, replay=self.replay)
+        self.tally = Tally()
+        self.tally.wanted = self.watched
+        self.batch = Batch(
+            sharing, chunking, silence=SILENCE, wait=0.05, replay=self.replay, tally=self.tally
+        )
         self.distributor.open(self.key, self.batch)
         if self.resident:
             self.arrive(list(self.ranges))
@@ -250,7 +256,20 @@ class World:
                 joined.append((partition, start, end))
         if joined != expected:
             raise Wrong(f"emitted {joined}, the batch was {expected}")
+        self.verify_told(sum(r.size for r in self.ranges), len(seen))
         self.histories += 1
+
+    def verify_told(self, rows: int, chunks: int) -> None:
+        """What is told of the lanes adds up to the batch."""
+        told = self.distributor.standing(self.tally).told({}, self.now, self.now)
+        counted = [sum(lane.rows for lane in told.lanes), sum(lane.chunks for lane in told.lanes)]
+        if counted != [rows, chunks]:
+            raise Wrong(f"lanes tell of {counted} rows and chunks: {rows}, {chunks} were emitted")
+        kept = [chunk.rows for chunk in told.chunks if chunk.kept]
+        if self.watched and not told.left_out and (sum(kept), len(kept)) != (rows, chunks):
+            raise Wrong(f"{len(kept)} chunks of {sum(kept)} rows are told: not {chunks}, {rows}")
+        if told.backlog:
+            raise Wrong(f"rows are told to wait: {told.backlog}")
 
     # -- a lane's process and the network -----------------------------------------------------
 

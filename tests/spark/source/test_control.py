@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from taut.policy.admission import Limits
 from taut.spark.source.control import Control, Desk, Sources
-from taut.spark.source.follower import OPTION, Follower, Look, Wheel
+from taut.spark.source.follower import OPTION, TELL_EVERY, Follower, Look, Stats, Wheel
 from taut.spark.source.frames import Client
+from taut.watch import hub
+from taut.watch.records import Lane, Record, Source
 
 Eventually = Callable[..., None]
 
@@ -163,7 +166,7 @@ def test_a_source_with_a_wrong_token_is_not_steered(
 def test_a_control_that_is_not_known_holds_nobody(desk: Desk) -> None:
     client = Client(desk.address, desk.token)
     client._socket.settimeout(60)
-    assert client.ask(Look("unknown", "source", -1)) == ["Told", -1, False, -1]
+    assert client.ask(Look("unknown", "source", -1)) == ["Told", -1, False, -1, False]
     client.close()
 
 
@@ -175,3 +178,106 @@ def test_wrong_limits_are_refused(desk: Desk) -> None:
 def test_a_budget_is_above_the_least_a_batch_waits_for() -> None:
     assert Limits(least=100).capped(10) == Limits(most=10, least=10)
     assert Limits(most=5, least=2).capped(10) == Limits(most=10, least=2)
+
+
+# -- what those hear who watch -------------------------------------------------------------------
+
+
+class Watched:
+    """A source that counts how often it was asked how its lanes fare."""
+
+    def __init__(self) -> None:
+        self.wanted: list[bool] = []
+
+    def stats(self) -> Stats:
+        return Stats(issued=5, replayed=1, timeout=0.5, shares={"here#0": 1.0})
+
+    def facts(self, wanted: bool) -> Source | None:
+        self.wanted.append(wanted)
+        return Source(len(self.wanted), "", lanes=(Lane(0, "here", 5),)) if wanted else None
+
+
+def test_a_source_tells_while_somebody_listens(
+    desk: Desk, heard: list[Record], eventually: Eventually
+) -> None:
+    control, source = desk.control(), Watched()
+    control.named("ads")
+    follower = Follower(wheel(control), source.stats, source.facts)
+    assert source.wanted == [True], "it gathers before it may plan its first batch"
+    begun = time.monotonic()
+    eventually(lambda: len(heard) >= 2)
+    assert time.monotonic() - begun > 1.5 * TELL_EVERY
+    lanes = (Lane(0, "here", 5),)
+    assert heard[0] == Source(
+        2, "ads", issued=5, replayed=1, timeout=0.5, shares={"here#0": 1.0}, lanes=lanes
+    )
+    hub.unsubscribe(heard.append)
+    eventually(lambda: source.wanted[-1] is False)
+    told = len(source.wanted)
+    follower.stop()
+    assert len(source.wanted) == told, "nobody listens, nothing is gathered"
+
+
+def test_nothing_is_gathered_before_somebody_listens(desk: Desk, eventually: Eventually) -> None:
+    control, source = desk.control(), Watched()
+    follower = Follower(wheel(control), source.stats, source.facts)
+    eventually(lambda: control.stats is not None)
+    assert source.wanted == []
+    control.limit(3)
+    eventually(lambda: follower.most == 3)
+    assert source.wanted == []
+    follower.stop()
+
+
+def test_a_source_that_ends_tells_the_rest(desk: Desk, heard: list[Record]) -> None:
+    control, source = desk.control(), Watched()
+    control.named("ads", "2")
+    follower = Follower(wheel(control), source.stats, source.facts)
+    follower.stop()
+    follower.stop()
+    (last,) = heard
+    assert isinstance(last, Source)
+    assert (last.query, last.source, last.at) == ("ads", "2", 2)
+
+
+def test_a_source_that_cannot_tell_is_steered_all_the_same(
+    desk: Desk, heard: list[Record], eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(wanted: bool) -> Source | None:
+        raise ValueError("no lanes")
+
+    control = desk.control()
+    follower = Follower(wheel(control), facts=failing)
+    control.limit(5)
+    eventually(lambda: follower.most == 5)
+    follower.stop()
+    assert not heard
+    assert caplog.text.count("no lanes") == 1
+
+
+def test_news_in_between_make_it_tell_no_more_often(
+    desk: Desk, heard: list[Record], eventually: Eventually
+) -> None:
+    control, source = desk.control(), Watched()
+    follower = Follower(wheel(control), source.stats, source.facts)
+    begun = time.monotonic()
+    for most in range(1, 100):
+        control.limit(most)
+        eventually(lambda most=most: follower.most == most)
+    follower.stop()
+    assert len(heard) <= 2 + (time.monotonic() - begun) / (0.9 * TELL_EVERY)
+
+
+def test_a_source_is_of_the_query_that_was_named_before_it_came(
+    desk: Desk, heard: list[Record]
+) -> None:
+    control = desk.control()
+    for name in ("first", "second"):
+        control.named(name)
+        control.seen(name[0])
+    for source in "fsx":
+        control.hear(Look(control.name, source, 0, None, Source(0.0, "")))
+    assert [record.query for record in heard] == ["first", "second", "second"]
+    unnamed = desk.control()
+    unnamed.hear(Look(unnamed.name, "x", 0, None, Source(0.0, "")))
+    assert heard[-1].query == f"taut.read {unnamed.name[:6]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from taut.spark.source.logs.schedule import ScheduleLog
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions
 from taut.spark.source.reader import TautReader
+from taut.watch.records import Record, Source
 
 pytestmark = pytest.mark.spark
 
@@ -386,13 +388,35 @@ def test_refused_before_anything_starts(spark: SparkSession, log: MemoryLog) -> 
 
 
 def test_works_under_a_runtime(
-    spark: SparkSession, log: MemoryLog, tmp_path: Path, eventually: Callable[..., None]
+    spark: SparkSession,
+    log: MemoryLog,
+    tmp_path: Path,
+    eventually: Callable[..., None],
+    heard: list[Record],
 ) -> None:
     sink = taut.sink("memory")
+    begun = time.time()
     with taut.Runtime(spark) as runtime:
-        df = taut.read(spark, log, startingOffsets="earliest").load()
+        df = taut.read(spark, log, lanes=2, chunk=5, startingOffsets="earliest").load()
         runtime.start(df, name="lines", sink=sink, checkpoint=tmp_path, slo="p99 <= 1 s")
         for n in range(3):
             log.append(lines(20, first=20 * n))
             eventually(lambda n=n: len(sink.rows()) == 20 * (n + 1))
+        eventually(lambda: rows_told(heard) == 60)
     assert sorted(row["value"] for row in sink.rows()) == sorted(lines(60))
+    told = [record for record in heard if isinstance(record, Source)]
+    assert {record.query for record in told} == {"lines"}
+    assert told[-1].issued == 60
+    assert sum(lane.chunks for lane in told[-1].lanes) >= 12
+    assert all(lane.busy > 0.0 for lane in told[-1].lanes if lane.rows)
+    chunks = [chunk for record in told for chunk in record.chunks if chunk.kept]
+    assert sum(chunk.rows for chunk in chunks) == 60
+    assert all(begun < chunk.claimed < chunk.done < time.time() for chunk in chunks)
+    # about once a second, and once more at the end
+    assert len(told) <= 3 + (time.time() - begun) / 0.9
+
+
+def rows_told(heard: list[Record]) -> int:
+    """Rows that all lanes have done, as was told last."""
+    told = [record for record in heard if isinstance(record, Source)]
+    return sum(lane.rows for lane in told[-1].lanes) if told else 0

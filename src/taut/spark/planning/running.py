@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,9 @@ from taut.planning.quantile import Spans
 from taut.slo import Slo
 from taut.spark.planning.app import App, configured, made
 from taut.spark.planning.meter import Batch, Meter
+from taut.spark.source.control import sources_of
+from taut.watch import hub
+from taut.watch.records import Expected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,10 +76,12 @@ class Planned:
         trigger: Any = plan.settings.trigger_options()
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
+            sources_of(frame, plan.app)
             self._meter = Meter(spark, sink, plan.settings)
             writer = frame.writeStream.foreachBatch(self._write)
             writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)
             self.query: StreamingQuery = writer.trigger(**trigger).start()
+        tell(plan)
 
     def batches(self) -> list[Batch]:
         """Those that Spark still remembers, without the first few."""
@@ -97,7 +103,7 @@ class Planned:
         rows = sum(batch.sample.rows for batch in batches[1:])
         took = batches[-1].start - batches[0].start
         rate = rows / took if took > 0.0 else 0.0
-        return Drift(
+        drift = Drift(
             slo.measure,
             expected.seconds,
             expected.low,
@@ -106,6 +112,8 @@ class Planned:
             rate,
             len(batches),
         )
+        tell(self.plan, drift)
+        return drift
 
     def replan(self, rate: float | None = None) -> Plan:
         """A new plan from the old profile and what was seen since; at the rate seen, or a given."""
@@ -126,6 +134,28 @@ class Planned:
             if drift is not None and drift.beyond != self._said:
                 self._said = drift.beyond
                 log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * drift.beyond)
+
+
+def tell(plan: Plan, drift: Drift | None = None) -> None:
+    """Tell those who watch what a plan expects, and what was seen."""
+    if not hub.heard():
+        return
+    measure = Slo(plan.slo).measure
+    expected = plan.expected[measure]
+    hub.tell(
+        Expected(
+            at=time.time(),
+            query=plan.app,
+            measure=measure,
+            seconds=expected.seconds,
+            low=expected.low,
+            high=expected.high,
+            observed=None if drift is None else drift.observed,
+            rate=0.0 if drift is None else drift.rate,
+            planned_rate=plan.rate,
+            phases=plan.phases,
+        )
+    )
 
 
 def observed(batches: Sequence[Batch], windowed: bool) -> Spans | None:

@@ -33,7 +33,7 @@ class Ending:
         if self._spark is None or (self._thread is not None and self._thread.is_alive()):
             return
         # the session of a batch's frame is a copy that knows of no queries
-        query = _here(self._spark)
+        query = here(self._spark)
         if query is not None and _drains(query):
             self._thread = threading.Thread(
                 target=_stop, args=(query, batch), name="taut-reduce-ending", daemon=True
@@ -41,7 +41,8 @@ class Ending:
             self._thread.start()
 
 
-def _here(spark: SparkSession) -> StreamingQuery | None:
+def here(spark: SparkSession) -> StreamingQuery | None:
+    """The query in whose sink we are; asked of the session that started it."""
     mine = spark.sparkContext.getLocalProperty(_QUERY)
     return next((query for query in spark.streams.active if query.id == mine), None)
 

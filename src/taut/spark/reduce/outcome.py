@@ -15,10 +15,12 @@ import msgspec
 import pyarrow as pa
 
 from taut.spark.reduce.blobs import RESULT, SHED, STATS, result_schema, shed_schema, unpack
-from taut.spark.reduce.ending import Ending
+from taut.spark.reduce.ending import Ending, here
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.terms import WRITTEN, Stats, Terms
 from taut.spark.sinks import SinkFunction
+from taut.watch import hub
+from taut.watch.records import Reduced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -238,6 +240,8 @@ class ReduceSink:
         self._stats = ReduceStats()
         self._last: dict[tuple[int, str], Stats] = {}
         self._ending = Ending(spark)
+        self._spark = spark
+        self._query: str | None = None
 
     @property
     def parts(self) -> list[SinkFunction]:
@@ -319,4 +323,30 @@ class ReduceSink:
                 s.shed[reason] = s.shed.get(reason, 0) + rows
             s.batches.append(batch)
             del s.batches[:-_BATCHES_KEPT]
+        if hub.heard():
+            hub.tell(self._record(batch))
         return batch
+
+    def _record(self, batch: BatchStats) -> Reduced:
+        """For those who watch."""
+        if self._query is None:
+            self._query = self._name()
+        objective = self._terms.objective
+        same = ("batch", "rows", "processed", "waiting", "on_time", "late", "bad", "hot",
+                "hot_bytes", "cold", "began", "ended", "predicted")  # fmt: skip
+        return Reduced(
+            at=batch.written,
+            query=self._query,
+            objective=objective if objective < math.inf else None,
+            shed=dict(batch.shed),
+            **{name: getattr(batch, name) for name in same},
+        )
+
+    def _name(self) -> str:
+        """Of the query in whose sink we are; of the last job where it has none."""
+        try:
+            query = None if self._spark is None else here(self._spark)
+        except Exception as error:  # who watches must not end what is watched
+            log.warning("watch: the name of a reduce's query cannot be found: %r", error)
+            query = None
+        return (query and query.name) or next(reversed(list(self._jobs)), "")

@@ -18,6 +18,7 @@ import msgspec
 
 from taut.spark.source.follower import ASK_FOR, OPTION, Look, Stats, Told
 from taut.spark.source.listener import Listener
+from taut.watch import hub
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +47,8 @@ class Control:
         self.stats: Stats | None = None
         """What a source has told last."""
         self._owners: set[object] = set()
+        self._query = (f"taut.read {self.name[:6]}", "")
+        self._queries: dict[str, tuple[str, str]] = {}
 
     @property
     def option(self) -> str:
@@ -57,6 +60,10 @@ class Control:
     def told(self) -> Told:
         """What sources are told now."""
         return self._told
+
+    def named(self, query: str, label: str = "") -> None:
+        """The source that comes next is this query's; labelled where the query has several."""
+        self._query = (query, label)
 
     def claim(self, owner: object) -> None:
         """A query begins that may want to hold its source."""
@@ -99,6 +106,7 @@ class Control:
 
     def seen(self, source: str, number: int = 0) -> None:
         """A source has asked; a second one ends what was for the first alone."""
+        self._queries.setdefault(source, self._query)
         self._sources[source] = (self._clock(), number)
         if self._told.held and not self._alone():
             self._tell(held=False)
@@ -106,7 +114,25 @@ class Control:
     def _alone(self) -> bool:
         limit = self._clock() - _GONE_AFTER
         self._sources = {s: seen for s, seen in self._sources.items() if seen[0] >= limit}
+        self._queries = {s: query for s, query in self._queries.items() if s in self._sources}
         return len(self._sources) == 1 and len(self._owners) == 1
+
+    def hear(self, look: Look) -> None:
+        """Hand on how the lanes of a source fare, and whose they are, to those who watch."""
+        if look.facts is not None and hub.heard():
+            query, label = self._queries.get(look.source, self._query)
+            stats = look.stats or Stats()
+            hub.tell(
+                msgspec.structs.replace(
+                    look.facts,
+                    query=query,
+                    source=label,
+                    issued=stats.issued,
+                    replayed=stats.replayed,
+                    timeout=stats.timeout,
+                    shares=stats.shares,
+                )
+            )
 
     def _tell(self, **change: object) -> None:
         told = msgspec.structs.replace(self._told, **change)
@@ -164,18 +190,24 @@ class Desk:
         self._listener.close()
 
     async def _answer(self, request: Look) -> Told:
-        limit = time.monotonic() + ASK_FOR
+        wait = min(max(0.0, request.wait), ASK_FOR)
+        limit = time.monotonic() + wait
+        control = self._controls.get(request.name)
+        if control is not None:
+            control.hear(request)
         while True:
             with self.lock:
                 told = Told(request.seen)
-                control = self._controls.get(request.name)
                 if control is not None:
-                    control.seen(request.source, request.seen)
+                    if wait:
+                        control.seen(request.source, request.seen)
                     control.stats = request.stats or control.stats
                     told = control.told
             left = limit - time.monotonic()
-            if told.number != request.seen or left <= 0:
-                return told
+            # that somebody watches now is news for a source that would wait so long
+            watched = hub.heard()
+            if told.number != request.seen or left <= 0 or (watched and wait == ASK_FOR):
+                return msgspec.structs.replace(told, watched=watched)
             await self._listener.news(left)
 
 
@@ -212,17 +244,20 @@ class Sources:
             control.go()
 
 
-def sources_of(df: DataFrame) -> Sources:
-    """The sources of a streaming DataFrame; they can be held if all of them are Taut's."""
+def sources_of(df: DataFrame, query: str | None = None) -> Sources:
+    """The sources of a streaming DataFrame; they can be held if all of them are Taut's.
+
+    What Taut's tell from now on is of this query.
+    """
     try:
-        return _sources(df)
+        return _sources(df, query)
     except Exception as error:
         # the plan is Spark's own: one that reads otherwise means holding the query elsewhere
         log.warning("the sources of a query cannot be steered: %r", error)
         return Sources([])
 
 
-def _sources(df: DataFrame) -> Sources:
+def _sources(df: DataFrame, query: str | None) -> Sources:
     controls: list[Control | None] = []
     resident = 0
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
@@ -236,4 +271,7 @@ def _sources(df: DataFrame) -> Sources:
                 lanes = str(options.get("lanes"))
                 resident += int(lanes) if lanes.isdecimal() else 1
     known = [control for control in controls if control is not None]
+    if query is not None:
+        for number, control in enumerate(known, 1):
+            control.named(query, str(number) if len(known) > 1 else "")
     return Sources(known if len(known) == len(controls) else [], resident=resident)

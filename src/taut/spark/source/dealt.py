@@ -34,6 +34,7 @@ from taut.spark.source.protocol import (
     Reply,
     Report,
 )
+from taut.spark.source.tally import LaneTally, Tally
 
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
 _PATIENCE = 1.0
@@ -49,6 +50,8 @@ class _Lane:
     attempt: int
     executor: str
     seen: float
+    tally: LaneTally
+    since: float = 0.0  # when it was given what it has open
     idle: bool = False
     finished: list[int] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
@@ -83,6 +86,7 @@ class Batch:
         silence: float,
         wait: float,
         replay: Replay | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._sharing = sharing
         self._chunking = chunking
@@ -97,6 +101,7 @@ class Batch:
         self._losers: list[int] = []
         self._silence = silence
         self._wait = wait
+        self._tally = Tally() if tally is None else tally
         self._lanes: dict[int, _Lane] = {}
         self._chunks: dict[int, _Work] = {}
         self._again: deque[tuple[int, int]] = deque()
@@ -107,11 +112,15 @@ class Batch:
         """When the first lane joined."""
         self.issued = self.replayed = 0
         """Offsets handed out, and those of them that were handed out once more: what it costs."""
+        self.waiting: dict[str, int] = {}
+        """Offsets by partition that nobody has had."""
 
     def add(self, ranges: Sequence[Range], now: float = 0.0) -> None:
         """More rows to take."""
         assert not self._closed, "a batch takes no rows after it was closed"
         self._sharing.add(ranges, now)
+        for each in ranges:
+            self.waiting[each.partition] = self.waiting.get(each.partition, 0) + each.size
 
     def close(self) -> None:
         """All rows of the batch are there."""
@@ -143,12 +152,14 @@ class Batch:
             # not when it comes twice: the lane may have ended meanwhile
             self._sharing.join(message.lane, message.executor)
         if lane is None:
-            self._lanes[message.lane] = _Lane(message.attempt, message.executor, now)
+            tally = self._tally.lane(message.lane, message.executor)
+            self._lanes[message.lane] = _Lane(message.attempt, message.executor, now, tally)
             return Joined([])
         lane.seen = now
         if message.attempt > lane.attempt:
             self._give_back(message.lane, lane)
             lane.attempt, lane.executor = message.attempt, message.executor
+            self._tally.lane(message.lane, message.executor)
             lane.answers.clear()
             lane.given_back.clear()
             lane.asked = 0
@@ -186,6 +197,12 @@ class Batch:
         if not self._replays or lane is None or lane.attempt != message.attempt:
             return True
         return bool({*self._lost(lane)} - {*message.known})
+
+    @property
+    def open_since(self) -> dict[int, float]:
+        """Since when lanes have had what they have open, of those that have."""
+        held = ((n, lane) for n, lane in self._lanes.items() if lane.open or lane.given_back)
+        return {n: lane.since for n, lane in held}
 
     @property
     def losers(self) -> list[int]:
@@ -278,6 +295,8 @@ class Batch:
         lost = self._chunks.keys() - owners.keys() - held
         assert not lost, f"chunks {lost} are lost"
         assert all(len(lane.answers) <= _ANSWERS_KEPT for lane in self._lanes.values())
+        assert sum(self.waiting.values()) == self._sharing.left
+        self._tally.check()
 
     def _current(self, message: Report | Beat, now: float) -> _Lane | Refused:
         """The lane that a message is from, which lives; only its newest attempt is heard."""
@@ -323,7 +342,22 @@ class Batch:
         self._unfinished -= len(owned)
         if owned:
             self._chunking.observe(size, message.seconds)
+        tally = lane.tally
+        tally.rows += size
+        tally.chunks += len(owned)
+        tally.busy += message.seconds
+        if self._tally.wanted:
+            self._note(message, lane.since, owned, now)
         return tuple(owned)
+
+    def _note(self, message: Report, since: float, owned: list[int], now: float) -> None:
+        """Note the chunks of a report one by one, for those who watch."""
+        for id_ in message.done:
+            work = self._chunks.get(id_)
+            if work is not None and self._tally.picks():
+                self._tally.note(
+                    message.lane, id_, work.size, since, now, work.issued < since, id_ in owned
+                )
 
     def _take(self, number: int, lane: _Lane, now: float) -> tuple[Chunk, ...]:
         """The lane's next chunks: one, or as many as are too short to ask for one by one."""
@@ -332,6 +366,7 @@ class Batch:
         first = self._next(number, lane, now)
         if first is None:
             return ()
+        lane.since = now
         chunks = [first]
         for _ in range(self._sharing.together(number) - 1):
             more = self._next(number, lane, now)
@@ -375,6 +410,7 @@ class Batch:
             return None
         work = _Work(Chunk(len(self._chunks), cut.partition, cut.start, cut.end))
         self._chunks[work.chunk.id] = work
+        self.waiting[cut.partition] -= work.size
         self._unfinished += 1
         return work
 
@@ -401,6 +437,7 @@ class Batch:
         self._overdue.remove(id_)
         work = self._chunks[id_]
         self.replayed += work.size
+        lane.tally.replays += 1
         return work
 
     def _second(self, number: int, lane: _Lane, now: float) -> int | None:

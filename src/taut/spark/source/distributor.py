@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from taut.spark.source.dealt import Batch
 from taut.spark.source.protocol import Join, Refused, Reply, Report, Request
+from taut.spark.source.tally import Standing, Tally
 
 
 class Distributor:
@@ -24,6 +26,15 @@ class Distributor:
     def replayed(self) -> int:
         """Those of them that were handed out once more."""
         return self._replayed + sum(batch.replayed for batch in self._batches.values())
+
+    def standing(self, tally: Tally) -> Standing:
+        """How it stands, with what has been noted of chunks since the last time."""
+        since: dict[int, float] = {}
+        waiting: Counter[str] = Counter()
+        for batch in self._batches.values():
+            since |= batch.open_since
+            waiting.update(batch.waiting)
+        return Standing.of(tally, since, waiting)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._batches)

@@ -32,12 +32,14 @@ from taut.spark.source.distributor import Distributor
 from taut.spark.source.follower import Follower, Stats, Wheel
 from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log
-from taut.spark.source.logs.base import Log, refuse_untimed
+from taut.spark.source.logs.base import Log, Offsets, refuse_untimed
 from taut.spark.source.logs.lenient import Lenient
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions, refuse_unknown
 from taut.spark.source.resident import UNTIL, Feeder, Pauses, offset, until
 from taut.spark.source.server import Server
+from taut.spark.source.tally import Standing, Tally, tell
+from taut.watch.records import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +107,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._chunking = options.chunking(source.stride)
         self._dispatch = options.dispatching()
         self._replay = options.replaying()
+        self._tally = Tally()
+        self._looked: tuple[Offsets, Offsets] | None = None
         self._spend = options.admitting()
         self._wheel = wheel
         self._follower: Follower | None = None
@@ -120,7 +124,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # what lanes have no use for
-        gone = ("_server", "_follower", "_wheel", "_dispatch", "_replay", "_spend")
+        gone = ("_server", "_follower", "_wheel", "_dispatch", "_replay", "_spend", "_tally",
+                "_looked")  # fmt: skip
         return self.__dict__ | dict.fromkeys(gone) | {"_planned": []}
 
     # -- in the source process ---------------------------------------------------------------
@@ -142,6 +147,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         patience = _LONGEST_WAIT if self._idle else 0.0
         while True:
             latest = self._log.latest() if self._bound is None else self._bound
+            self._looked = start, latest
             now = time.monotonic()
             self._refuse_shorter(start, latest, now)
             # the first batch waits for no more rows, as in Spark's Kafka source
@@ -166,6 +172,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if upto > start.get(partition, 0)
         ]
         self._last_batch = time.monotonic()
+        self._looked = end, self._looked[1] if self._looked else end
         if not ranges:
             return []
         key, batch = self._open(end)
@@ -222,10 +229,21 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _follow(self) -> None:
         if self._wheel is not None and self._follower is None:
-            self._follower = Follower(self._wheel, self._stats)
+            self._follower = Follower(self._wheel, self._stats, self._facts)
 
     def _stats(self) -> Stats | None:
         return None if self._server is None else self._server.do(self._stats_of)
+
+    def _facts(self, wanted: bool) -> Source | None:
+        """How the lanes fare; ``wanted`` again in about a second."""
+        server = self._server
+        self._tally.wanted = wanted
+        standing = Standing({}, {}, {})
+        if server is not None:
+            standing = server.do(lambda distributor: distributor.standing(self._tally))
+        taken, latest = self._looked or ({}, {})
+        beyond = {p: n - taken[p] for p, n in latest.items() if n > taken.get(p, n)}
+        return tell(standing, beyond) if wanted else None
 
     def _stats_of(self, distributor: Distributor) -> Stats:
         balance = self._dispatch.balance
@@ -258,8 +276,9 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned.append((dict(end), key))
         sharing = self._dispatch.sharing(self._options.lanes, self._chunking)
         return key, Batch(
-            sharing, self._chunking, silence=self._options.silence, wait=0.0, replay=self._replay
-        )
+            sharing, self._chunking, silence=self._options.silence, wait=0.0, replay=self._replay,
+            tally=self._tally,
+        )  # fmt: skip
 
     def _lanes(self, key: str, batch: Batch) -> list[InputPartition]:
         """Let lanes ask for the batch."""
