@@ -1,0 +1,67 @@
+// Numbers with their units, as a person reads them. A dash stands for what is not known.
+
+const GAP = "\u00a0";
+export const NONE = "–";
+
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+export function time(seconds) {
+  if (!known(seconds)) return NONE;
+  const sign = seconds < 0 ? "−" : "";
+  const s = Math.abs(seconds);
+  if (s === 0) return `0${GAP}s`;
+  if (s < 0.00995) return `${sign}${(s * 1000).toFixed(1)}${GAP}ms`;
+  if (s < 0.9995) return `${sign}${Math.round(s * 1000)}${GAP}ms`;
+  if (s < 9.995) return `${sign}${s.toFixed(2)}${GAP}s`;
+  if (s < 59.95) return `${sign}${s.toFixed(1)}${GAP}s`;
+  if (s < 3600) return `${sign}${Math.floor(s / 60)}${GAP}min${GAP}${Math.floor(s % 60)}${GAP}s`;
+  if (s < 86400) return `${sign}${Math.floor(s / 3600)}${GAP}h${GAP}${Math.floor((s % 3600) / 60)}${GAP}min`;
+  return `${sign}${Math.floor(s / 86400)}${GAP}d${GAP}${Math.floor((s % 86400) / 3600)}${GAP}h`;
+}
+
+// For what changes every second and is read at a glance: no more than a digit behind the point.
+export function brief(seconds) {
+  if (!known(seconds)) return NONE;
+  if (Math.abs(seconds) >= 60) return time(seconds);
+  return `${seconds < 0 ? "−" : ""}${Math.abs(seconds).toFixed(1)}${GAP}s`;
+}
+
+export function count(n) {
+  if (!known(n)) return NONE;
+  const size = Math.abs(n);
+  if (size < 9999.5) return Math.round(n).toLocaleString("en");
+  for (const [unit, of] of [["k", 1e3], ["M", 1e6], ["G", 1e9]]) {
+    const scaled = n / of;
+    if (Math.abs(scaled) < 999.5 || unit === "G") {
+      return `${scaled.toFixed(Math.abs(scaled) < 99.95 ? 1 : 0)}${GAP}${unit}`;
+    }
+  }
+  return NONE;
+}
+
+export const rows = (n) => (known(n) ? `${count(n)}${/[kMG]$/.test(count(n)) ? " " : GAP}rows` : NONE);
+export const rate = (n) => (known(n) ? `${rows(n)}/s` : NONE);
+
+export function bytes(n) {
+  if (!known(n)) return NONE;
+  for (const [unit, of] of [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]]) {
+    if (n >= of) return `${(n / of).toFixed(1)}${GAP}${unit}`;
+  }
+  return `${Math.round(n)}${GAP}B`;
+}
+
+export function percent(share) {
+  if (!known(share)) return NONE;
+  const p = share * 100;
+  // 99.996 % on time is not 100 %.
+  const digits = p > 99 && p < 100 ? 2 : Math.abs(p) < 10 && p !== 0 ? 1 : 0;
+  const shown = p > 99 && p < 100 ? Math.floor(p * 100) / 100 : p;
+  return `${shown < 0 ? "−" : ""}${Math.abs(shown).toFixed(digits)}${GAP}%`;
+}
+
+export function clock(at) {
+  const d = new Date(at * 1000);
+  return [d.getHours(), d.getMinutes(), d.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
+}
+
+export const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many}`;
