@@ -62,14 +62,14 @@ export class Chart {
     });
     const axes = [
       axis({ values: (_, at) => at.map(clock), space: 90, grid: { show: false } }),
-      axis({ values: (_, at) => at.map(this.y), size: 58, space: 34 }),
+      axis({ values: (_, at) => at.map(this.y), size: 58, space: 28 }),
     ];
     const scales = {
       x: { time: true, range: () => this.range },
       y: { range: (_, low, high) => [0, Math.max((high ?? 0) * 1.08, this.top?.() ?? 0) || 1] },
     };
     if (this.y2) {
-      axes.push(axis({ values: (_, at) => at.map(this.y2), size: 62, side: 1, scale: "y2", grid: { show: false } }));
+      axes.push(axis({ values: (_, at) => at.map(this.y2), size: 48, side: 1, scale: "y2", grid: { show: false } }));
       scales.y2 = { range: (_, low, high) => [0, (high ?? 0) * 1.08 || 1] };
     }
     this.plot = new uPlot({
@@ -79,12 +79,13 @@ export class Chart {
       scales,
       legend: { live: true },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
-      padding: [8, this.y2 ? 0 : 8, 0, 0],
+      padding: [8, this.y2 ? 0 : 26, 0, 0],
       series: [
         { value: (_, at) => (at == null ? "" : clock(at)), label: "at" },
         ...this.series().slice(0, data.length - 1).map(({ colour, ...one }) => ({
-          stroke: c[colour], width: 1.5, points: { show: false }, ...one,
+          stroke: c[colour], width: 1.5, ...one,
           fill: one.fill && (one.fill === true ? `${c[colour]}26` : c[one.fill]),
+          points: one.points ? { ...one.points, fill: c[one.points.fill] } : { show: false },
           value: one.own ?? ((_, v) => (v == null ? "" : one.value(v))),
         })),
       ],

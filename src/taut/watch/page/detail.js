@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { el, Facts, hide, put } from "./dom.js";
-import { count, NONE, percent, time } from "./format.js";
+import { count, NONE, percent, round, time } from "./format.js";
 import { Badge, kindOf } from "./verdict.js";
 
 const SPAN = 120;
@@ -29,8 +29,8 @@ export class Detail {
       y: time,
       top: () => (this.objective ?? 0) * 1.25,
       series: () => [
-        { label: "on time", colour: "run", value: time, width: 0, paths: () => null, points: { show: true, size: 5, fill: "" } },
-        { label: "late", colour: "missed", value: time, width: 0, paths: () => null, points: { show: true, size: 8, width: 2 } },
+        { label: "on time", colour: "run", value: time, width: 0, paths: () => null, points: { show: true, size: 6, width: 0, fill: "run" } },
+        { label: "late", colour: "missed", value: time, width: 0, paths: () => null, points: { show: true, size: 8, width: 0, fill: "missed" } },
         { label: "objective", colour: "bound", value: time, dash: [5, 4] },
       ],
     });
@@ -44,7 +44,8 @@ export class Detail {
     put(this.name, query.name);
     this.badge.show(kind);
     put(this.slo, query.slo ?? "no objective stated");
-    put(this.why, query.error ? `${query.waiting_for}. ${query.error}` : query.waiting_for);
+    const why = query.waiting_for ? query.waiting_for[0].toUpperCase() + query.waiting_for.slice(1) : "";
+    put(this.why, query.error ? `${why}. ${query.error}` : why);
     this.facts.show([
       ["p50", time(latency?.p50)],
       ["p90", time(latency?.p90)],
@@ -57,7 +58,7 @@ export class Detail {
       ["late / results", `${count(query.late ?? 0)} / ${count(query.results ?? 0)}`],
       ["a turn costs", time(slack?.cost)],
       ["held, in all", time(query.held_seconds)],
-      ["window", query.window ? time(query.window[0]) : NONE],
+      ["window", query.window ? round(query.window[0]) : NONE],
     ]);
     this.draw(snapshot, query);
   }
@@ -76,7 +77,7 @@ export class Detail {
       [null, ...points.map((p) => (late(p) ? p[1] : null)), null],
     ];
     data.push(data[0].map(() => bound ?? null));
-    const told = `latest ${time(points.at(-1)[1])}${bound == null ? "" : `, objective ${time(bound)}`}`;
+    const told = `latest ${time(points.at(-1)[1])}${bound == null ? "" : `, objective ${round(bound)}`}`;
     this.chart.draw(snapshot.at - SPAN, snapshot.at, data, told);
   }
 }

@@ -14,10 +14,14 @@ export function time(seconds) {
   if (s < 0.9995) return `${sign}${Math.round(s * 1000)}${GAP}ms`;
   if (s < 9.995) return `${sign}${s.toFixed(2)}${GAP}s`;
   if (s < 59.95) return `${sign}${s.toFixed(1)}${GAP}s`;
-  if (s < 3600) return `${sign}${Math.floor(s / 60)}${GAP}min${GAP}${Math.floor(s % 60)}${GAP}s`;
+  const whole = Math.round(s);
+  if (whole < 3600) return `${sign}${Math.floor(whole / 60)}${GAP}min${GAP}${whole % 60}${GAP}s`;
   if (s < 86400) return `${sign}${Math.floor(s / 3600)}${GAP}h${GAP}${Math.floor((s % 3600) / 60)}${GAP}min`;
   return `${sign}${Math.floor(s / 86400)}${GAP}d${GAP}${Math.floor((s % 86400) / 3600)}${GAP}h`;
 }
+
+// A bound or a length that somebody chose: 2 s, not 2.00 s.
+export const round = (seconds) => time(seconds).replace(/(\.\d*?)0+(?=\D)/, "$1").replace(/\.(?=\D)|(?<=min)\u00a00\u00a0s$/, "");
 
 // For what changes every second and is read at a glance: no more than a digit behind the point.
 export function brief(seconds) {

@@ -1,7 +1,7 @@
 // The page: one stream of snapshots, four views of it, and the answer above all of them.
 
 import { el, hide, icon, mark, put } from "./dom.js";
-import { brief, clock, count, percent, plural, time } from "./format.js";
+import { brief, clock, count, percent, plural, round, time } from "./format.js";
 import { Live } from "./live.js";
 import { Plans } from "./plan.js";
 import { Queries } from "./queries.js";
@@ -80,7 +80,7 @@ function answer() {
   if (!said.length) said.push(queries.length ? "Nothing to judge yet" : "No queries yet");
   put($("answer"), said.join(", "));
   const names = (list, tell) => list.slice(0, 3).map((q) => `${q.name} (${tell(q)})`).concat(list.length > 3 ? [`${list.length - 3} more`] : []).join(", ");
-  const late = (q) => `${time(q.observed)} against ${time(q.objective)}`;
+  const late = (q) => `${time(q.observed)} against ${round(q.objective)}`;
   const near = (q) => (q.slack && q.slack.value < q.slack.cost ? `slack ${brief(q.slack.value)}` : late(q));
   put($("which"), [
     by.failed.length ? `Failed: ${by.failed.slice(0, 3).map((q) => q.name).join(", ")}` : "",

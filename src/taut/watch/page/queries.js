@@ -1,10 +1,16 @@
 // The queries, worst first: what each one's verdict is, what it waits for, and its last turns.
 
 import { el, fill, Keyed, mark, put, Sight } from "./dom.js";
-import { brief, NONE, time } from "./format.js";
+import { brief, NONE, round, time } from "./format.js";
 import { Detail } from "./detail.js";
 import { size, strip } from "./timeline.js";
 import { Badge, kindOf, KINDS, ratio, worstFirst } from "./verdict.js";
+
+// A miss by less than the digits that are shown is still a miss.
+function against({ observed, objective, latency }) {
+  const seen = time(observed ?? latency?.p99);
+  return observed > objective && seen === time(objective) ? `> ${seen}` : seen;
+}
 
 const ROOM = 1.5; // of the objective, the length of a bar
 
@@ -21,7 +27,7 @@ export class Queries {
     this.table = el("table", { class: "queries" },
       el("thead", {}, el("tr", {},
         el("th", { scope: "col" }, "Verdict"), el("th", { scope: "col" }, "Query, and what it waits for"),
-        el("th", { scope: "col" }, "Latency / objective"), el("th", { scope: "col", class: "number" }, "Slack"), this.strips)),
+        el("th", { scope: "col" }, "Latency against objective"), el("th", { scope: "col", class: "number" }, "Slack"), this.strips)),
       this.body);
     this.axis = el("span", { class: "axis" }, el("span", {}, "2 min ago"), el("span", {}, "turns"), el("span", {}, "now"));
     this.strips.append(this.axis);
@@ -90,8 +96,8 @@ export class Queries {
     row.node.classList.toggle("chosen", chosen);
     put(row.waits, query.error ?? query.waiting_for);
     mark(row.waits, "title", query.error ?? query.waiting_for);
-    put(row.seen, time(query.observed ?? query.latency?.p99));
-    put(row.bound, query.objective == null ? "" : ` / ${time(query.objective)}`);
+    put(row.seen, against(query));
+    put(row.bound, query.objective == null ? "" : ` / ${round(query.objective)}`);
     row.bar.hidden = query.objective == null;
     fill(row.length, ratio(query) / ROOM);
     mark(row.length, "class", `length ${KINDS[kind].tone}`);

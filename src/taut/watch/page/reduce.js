@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { el, Facts, fill, hide, Keyed, put } from "./dom.js";
-import { bytes, count, percent, time } from "./format.js";
+import { bytes, count, percent, round } from "./format.js";
 
 class Block {
   constructor() {
@@ -54,7 +54,7 @@ class Block {
     const of = (n) => `${count(n)} (${percent(all ? n / all : 0)})`;
     put(this.title, reduce.query);
     this.facts.show([
-      ["objective", time(reduce.objective)],
+      ["objective", round(reduce.objective)],
       ["rows", count(reduce.rows ?? 0)],
       ["on time", of(reduce.on_time ?? 0)],
       ["late", of(reduce.late ?? 0), reduce.late ? "risk" : ""],

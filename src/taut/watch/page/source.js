@@ -49,11 +49,11 @@ class Block {
     this.more = el("p", { class: "more" });
     this.shareFigure = right;
     this.node.append(el("div", { class: "side" },
-      el("figure", {}, el("figcaption", {}, "Rows waiting, and rows a second"), left),
+      el("figure", {}, el("figcaption", {}, "Rows waiting (left), and rows a second (right)"), left),
       el("figure", {}, el("figcaption", {}, "Shares over time"), right, this.noShares)),
     el("h3", {}, "Rows waiting, by log partition"), this.parts, this.more, this.noParts);
     this.backlog = new Chart(left, {
-      label: "Rows waiting and rows a second", y: count, y2: rate,
+      label: "Rows waiting and rows a second", y: count, y2: count,
       series: () => [
         { label: "waiting", colour: "run", value: rows, fill: true },
         { label: "rate", colour: "c2", value: rate, scale: "y2" },
