@@ -69,7 +69,7 @@ class Scene:
             at=now,
             run=self.run,
             policy="least-slack",
-            concurrency=2,
+            concurrency=max(2, self.queries // 5),
             started=self.start,
             machine={"cores": 8, "python": "3.11.9", "pyspark": "4.3.0"},
             running=sum(q.state == "running" for q in queries),
@@ -148,17 +148,17 @@ class Scene:
         value = due + (objective or 1.0) - now - cost
         state = "running" if running else "held"
         waiting = (
-            f"running batch {bars[-1].batch + 1 if bars else 0}, {now - due:.1f} s after it was due"
+            "The batch that runs."
             if running
-            else f"held until its window is complete, in {due - now:.1f} s"
+            else f"Its next window, expected to be complete in {due - now:.1f} s."
         )
         if kind == "failed":
-            state, waiting = "failed", "nothing: it has failed and is not started again"
+            state, waiting = "failed", "Nothing: it has failed."
         verdict = "no objective" if objective is None else "met"
         if objective is not None and observed is not None:
             if observed > objective:
                 verdict = "missed"
-            elif observed > 0.9 * objective or value < cost:
+            elif observed > 0.9 * objective or (value < cost and not running):
                 verdict = "at risk"
         if not took:
             verdict = "no data"

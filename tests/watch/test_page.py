@@ -132,7 +132,7 @@ def violations(page: Page) -> list[str]:
 
 def test_it_shows_every_query_and_goes_on(server: Server, opened: Opened) -> None:
     page = opened(server.url)
-    expect(page.locator("tbody tr")).to_have_count(16)
+    expect(page.locator(".queries tbody tr")).to_have_count(16)
     before = until(page, UPDATES)
     first = page.locator("#live-text").text_content()
     until(page, f"() => taut.updates > {before + 2}")
@@ -143,7 +143,7 @@ def test_it_shows_every_query_and_goes_on(server: Server, opened: Opened) -> Non
 
 def test_a_missed_objective_shows_as_missed(server: Server, opened: Opened) -> None:
     page = opened(server.url)
-    row = page.locator("tbody tr", has_text=NAMES[1])
+    row = page.locator(".queries tbody tr", has_text=NAMES[1])
     expect(row.locator(".badge")).to_have_text("missed")
     assert row.locator(".badge use").get_attribute("href") == "#missed"
     expect(page.locator("#answer")).to_contain_text("misses its objective")
@@ -153,7 +153,7 @@ def test_a_missed_objective_shows_as_missed(server: Server, opened: Opened) -> N
     ranks = ["failed", "missed", "at risk", "met", "no objective"]
     assert [ranks.index(one) for one in order] == sorted(ranks.index(one) for one in order)
     assert page.title() == "2 missed · taut"
-    met = page.locator("tbody tr", has_text=NAMES[0])
+    met = page.locator(".queries tbody tr", has_text=NAMES[0])
     expect(met.locator(".badge")).to_have_text("met")
     assert met.locator(".badge use").get_attribute("href") == "#met"
 
@@ -224,7 +224,7 @@ def test_the_focus_stays_while_rows_come_and_go(run: Run, server: Server, opened
     link = page.get_by_role("link", name=NAMES[9])
     link.focus()
     run.scene = Scene(run.scene.start, queries=12, calm=True)
-    expect(page.locator("tbody tr")).to_have_count(12)
+    expect(page.locator(".queries tbody tr")).to_have_count(12)
     expect(link).to_be_focused()
 
 
@@ -246,7 +246,7 @@ def test_empty_views_say_what_would_fill_them(opened: Opened) -> None:
 def test_a_restart_on_the_same_port(run: Run, opened: Opened) -> None:
     first = Server(run)
     page = opened(first.url)
-    expect(page.locator("tbody tr")).to_have_count(16)
+    expect(page.locator(".queries tbody tr")).to_have_count(16)
     first.close()
     expect(page.locator("#live-text")).to_contain_text("stale", timeout=10_000)
     expect(page.locator("#live-text")).to_contain_text("s old, connection lost")
@@ -256,7 +256,7 @@ def test_a_restart_on_the_same_port(run: Run, opened: Opened) -> None:
     again = Run(Scene(time.time() - 3, queries=3, run="another"))
     with Server(again, port=first.port):
         until(page, "() => taut.state === 'live' && taut.run === 'another'")
-        expect(page.locator("tbody tr")).to_have_count(3)
+        expect(page.locator(".queries tbody tr")).to_have_count(3)
         expect(page.locator("body")).to_have_class("live")
     opened.problems[:] = [said for said in opened.problems if "net::ERR_" not in said]
 
@@ -266,7 +266,9 @@ def test_a_runtime_that_cannot_tell_is_stale(run: Run, server: Server, opened: O
     until(page, LIVE)
     run.broken = True
     expect(page.locator("#live-text")).to_contain_text("the runtime cannot tell")
-    expect(page.locator("tbody tr")).to_have_count(16)  # what was known last is still there
+    expect(page.locator(".queries tbody tr")).to_have_count(
+        16
+    )  # what was known last is still there
     run.broken = False
     until(page, LIVE)
 

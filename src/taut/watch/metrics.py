@@ -121,7 +121,7 @@ METRICS: tuple[_Of, ...] = (
         lambda seen: [((), seen.running)]),
     _Of(_GAUGE, "taut_run_turns_limit", "Turns that may be under way at once.", (),
         lambda seen: [((), seen.concurrency)]),
-    _Of(_GAUGE, "taut_watch_overhead_ratio", "Share of the time that watching itself takes.", (),
+    _Of(_GAUGE, "taut_overhead_ratio", "Share of one core that Taut itself has used.", (),
         lambda seen: [((), seen.overhead)]),
     # Queries.
     _Of(_GAUGE, "taut_query_verdict", "1 for the verdict that holds now, 0 for the others.",

@@ -72,17 +72,19 @@ export class Chart {
       axes.push(axis({ values: (_, at) => at.map(this.y2), size: 48, side: 1, scale: "y2", grid: { show: false } }));
       scales.y2 = { range: (_, low, high) => [0, (high ?? 0) * 1.08 || 1] };
     }
+    const series = this.series().slice(0, data.length - 1);
+    const tones = [null, ...series.map(({ colour }) => c[colour])];
     this.plot = new uPlot({
       width: this.parent.clientWidth,
       height: this.height,
       axes,
       scales,
-      legend: { live: true },
+      legend: { live: true, markers: { width: 0, fill: (_, n) => tones[n] } },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
       padding: [8, this.y2 ? 0 : 26, 0, 0],
       series: [
         { value: (_, at) => (at == null ? "" : clock(at)), label: "at" },
-        ...this.series().slice(0, data.length - 1).map(({ colour, ...one }) => ({
+        ...series.map(({ colour, ...one }) => ({
           stroke: c[colour], width: 1.5, ...one,
           fill: one.fill && (one.fill === true ? `${c[colour]}26` : c[one.fill]),
           points: one.points ? { ...one.points, fill: c[one.points.fill] } : { show: false },

@@ -45,7 +45,7 @@ export class Detail {
     this.badge.show(kind);
     put(this.slo, query.slo ?? "no objective stated");
     const why = query.waiting_for ? query.waiting_for[0].toUpperCase() + query.waiting_for.slice(1) : "";
-    put(this.why, query.error ? `${why}. ${query.error}` : why);
+    put(this.why, query.error && !why.includes(query.error) ? `${why} ${query.error}` : why);
     this.facts.show([
       ["p50", time(latency?.p50)],
       ["p90", time(latency?.p90)],
@@ -57,6 +57,8 @@ export class Detail {
       ["budget left", percent(query.budget), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
       ["late / results", `${count(query.late ?? 0)} / ${count(query.results ?? 0)}`],
       ["a turn costs", time(slack?.cost)],
+      ...["planning", "running"].filter((phase) => (this.phased ||= phase in (query.phases ?? {})))
+        .map((phase) => [`${phase}, p50`, time(query.phases?.[phase]?.p50)]),
       ["held, in all", time(query.held_seconds)],
       ["window", query.window ? round(query.window[0]) : NONE],
     ]);
@@ -70,14 +72,16 @@ export class Detail {
     if (!points.length) return;
     const bound = (this.objective = query.objective);
     const at = points.map(([t]) => t);
-    const late = ([, seconds]) => bound != null && seconds > bound;
+    // A batch knows which of its results were late: they count from when they were due.
+    const told = new Map((query.bars ?? []).map((bar) => [bar[3], bar[6] > 0]));
+    const late = ([written, seconds]) => bound != null && (told.get(written) ?? seconds > bound);
     const data = [
       [snapshot.at - SPAN, ...at, snapshot.at],
       [null, ...points.map((p) => (late(p) ? null : p[1])), null],
       [null, ...points.map((p) => (late(p) ? p[1] : null)), null],
     ];
     data.push(data[0].map(() => bound ?? null));
-    const told = `latest ${time(points.at(-1)[1])}${bound == null ? "" : `, objective ${round(bound)}`}`;
-    this.chart.draw(snapshot.at - SPAN, snapshot.at, data, told);
+    const latest = `latest ${time(points.at(-1)[1])}${bound == null ? "" : `, objective ${round(bound)}`}`;
+    this.chart.draw(snapshot.at - SPAN, snapshot.at, data, latest);
   }
 }

@@ -16,8 +16,8 @@ export function time(seconds) {
   if (s < 59.95) return `${sign}${s.toFixed(1)}${GAP}s`;
   const whole = Math.round(s);
   if (whole < 3600) return `${sign}${Math.floor(whole / 60)}${GAP}min${GAP}${whole % 60}${GAP}s`;
-  if (s < 86400) return `${sign}${Math.floor(s / 3600)}${GAP}h${GAP}${Math.floor((s % 3600) / 60)}${GAP}min`;
-  return `${sign}${Math.floor(s / 86400)}${GAP}d${GAP}${Math.floor((s % 86400) / 3600)}${GAP}h`;
+  if (whole < 86400) return `${sign}${Math.floor(whole / 3600)}${GAP}h${GAP}${Math.floor((whole % 3600) / 60)}${GAP}min`;
+  return `${sign}${Math.floor(whole / 86400)}${GAP}d${GAP}${Math.floor((whole % 86400) / 3600)}${GAP}h`;
 }
 
 // A bound or a length that somebody chose: 2 s, not 2.00 s.

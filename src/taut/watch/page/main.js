@@ -105,7 +105,7 @@ function head() {
     $("notes").dataset.said = notes.join("\n");
     $("notes").replaceChildren(...notes.map((note) => el("li", {}, note)));
   }
-  put($("cost"), `run ${snapshot.run} · watching takes ${percent(snapshot.overhead ?? 0)}, this page ${stats.took.toFixed(0)} ms and ${count(stats.bytes / 1000)} KB a second`);
+  put($("cost"), `run ${snapshot.run} · Taut takes ${percent(snapshot.overhead ?? 0)} of a core, this page ${stats.took.toFixed(0)} ms and ${count(stats.bytes / 1000)} KB a second`);
 }
 
 new Live({

@@ -62,7 +62,7 @@ class Block {
     this.names = Object.keys(source.shares ?? {});
     this.shares = new Chart(right, {
       label: "Shares over time", y: percent,
-      series: () => this.names.map((name, n) => ({ label: name, colour: SERIES[n % SERIES.length], value: percent })),
+      series: () => this.names.map((name, n) => ({ label: name, colour: SERIES[n % SERIES.length], value: percent, paths: uPlot.paths.stepped({ align: 1 }) })),
     });
   }
 
@@ -123,8 +123,9 @@ class Block {
       this.names = names;
       this.shares.remake();
     }
+    const steps = [...shares, [now, source.shares]]; // told only when they change
     this.shares.draw(now - 120, now,
-      [shares.map(([at]) => at), ...names.map((name) => shares.map(([, share]) => share[name] ?? null))],
+      [steps.map(([at]) => at), ...names.map((name) => steps.map(([, share]) => share[name] ?? null))],
       names.map((name) => `${name} ${percent(source.shares[name])}`).join(", "));
   }
 
