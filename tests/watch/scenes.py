@@ -122,9 +122,12 @@ class Scene:
 
     def _latency(self, i: int, end: float, objective: float, kind: str) -> tuple[float, float]:
         dice = random.Random(f"{i}/{end:.3f}")
-        swing = 1 + 0.3 * math.sin(end / 40 + i)
-        level = {"bad": 1.15, "edge": 0.66}.get(kind, 0.38)
-        took = objective * level * swing * math.exp(dice.gauss(0, 0.12))
+        # The bad one always misses, those at the edge come close and never do.
+        level, swing, noise = {"bad": (1.1, 0.1, 0.12), "edge": (0.86, 0.05, 0.02)}.get(
+            kind, (0.38, 0.3, 0.12)
+        )
+        level *= 1 + swing * math.sin(end / 40 + i)
+        took = objective * level * math.exp(dice.gauss(0, noise))
         return took, took * dice.uniform(0.1, 0.45)
 
     def _standing(
@@ -144,7 +147,7 @@ class Scene:
         observed = took[int(0.99 * (len(took) - 1))] if took else None
         due = ends[-1] if bars and bars[-1].written < ends[-1] else ends[-1] + length
         running = due <= now
-        cost = 0.21 + 0.02 * (i % 5)
+        cost = 0.15 + 0.02 * (i % 5)
         value = due + (objective or 1.0) - now - cost
         state = "running" if running else "held"
         waiting = (

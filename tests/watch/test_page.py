@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,15 @@ def run() -> Run:
 
 
 @pytest.fixture
-def server(run: Run) -> Iterator[Server]:
-    with Server(run) as serving:
-        yield serving
+def serve() -> Iterator[Callable[..., Server]]:
+    """Servers that outlive the pages: one that loses its server says so on the console."""
+    with ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(Server(*args, **more))
+
+
+@pytest.fixture
+def server(run: Run, serve: Callable[..., Server]) -> Server:
+    return serve(run)
 
 
 class Opened:
@@ -102,11 +109,18 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
+def opened(browser: Browser, serve: Callable[..., Server]) -> Iterator[Opened]:
     pages = Opened(browser)
     yield pages
     pages.close()
     assert pages.problems == []
+
+
+def drawn(page: Page, view: str) -> None:
+    """Wait until a view is there, with its charts."""
+    expect(page.locator(f"#view-{view}")).to_be_visible()
+    before = page.evaluate(UPDATES)
+    until(page, f"() => taut.updates > {before + 1}")
 
 
 def overflow(page: Page) -> int:
@@ -158,11 +172,10 @@ def test_a_missed_objective_shows_as_missed(server: Server, opened: Opened) -> N
     assert met.locator(".badge use").get_attribute("href") == "#met"
 
 
-def test_all_is_well(opened: Opened) -> None:
-    with Server(Run(Scene(time.time() - 4000, calm=True))) as server:
-        page = opened(server.url)
-        expect(page.locator("#answer")).to_have_text("All 16 queries meet their objectives")
-        assert page.title() == "taut"
+def test_all_is_well(serve: Callable[..., Server], opened: Opened) -> None:
+    page = opened(serve(Run(Scene(time.time() - 4000, calm=True))).url)
+    expect(page.locator("#answer")).to_have_text("All 16 queries meet their objectives")
+    assert page.title() == "taut"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -171,9 +184,8 @@ def test_every_view_is_clean_and_accessible(server: Server, opened: Opened, sche
     until(page, LIVE)
     for view in VIEWS:
         page.locator(f"nav a[data-view={view}]").click()
-        expect(page.locator(f"#view-{view}")).to_be_visible()
+        drawn(page, view)
         expect(page.locator("main > section:visible")).to_have_count(1)
-        page.wait_for_timeout(350)  # a bar's way to its length is no colour to judge
         shot(page, f"{view}-{scheme}")
         assert violations(page) == []
 
@@ -183,8 +195,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(server: Server, opened: Ope
     until(page, LIVE)
     for view in VIEWS:
         page.locator(f"nav a[data-view={view}]").click()
-        expect(page.locator(f"#view-{view}")).to_be_visible()
-        page.wait_for_timeout(300)
+        drawn(page, view)
         assert overflow(page) <= 0, view
         shot(page, f"{view}-phone", full=True)
         assert violations(page) == []
@@ -228,23 +239,23 @@ def test_the_focus_stays_while_rows_come_and_go(run: Run, server: Server, opened
     expect(link).to_be_focused()
 
 
-def test_empty_views_say_what_would_fill_them(opened: Opened) -> None:
-    with Server(Run(Scene(time.time() - 10, queries=0, lanes=0))) as server:
-        page = opened(server.url)
-        until(page, LIVE)
-        for view, words in {
-            "queries": "runtime.start(...)",
-            "source": "taut.read(...)",
-            "reduce": "taut.map_reduce(...)",
-            "plan": "taut.plan(...)",
-        }.items():
-            page.locator(f"nav a[data-view={view}]").click()
-            expect(page.locator(f"#view-{view} .empty:visible")).to_contain_text(words)
-        assert violations(page) == []
+def test_empty_views_say_what_would_fill_them(serve: Callable[..., Server], opened: Opened) -> None:
+    server = serve(Run(Scene(time.time() - 10, queries=0, lanes=0)))
+    page = opened(server.url)
+    until(page, LIVE)
+    for view, words in {
+        "queries": "runtime.start(...)",
+        "source": "taut.read(...)",
+        "reduce": "taut.map_reduce(...)",
+        "plan": "taut.plan(...)",
+    }.items():
+        page.locator(f"nav a[data-view={view}]").click()
+        expect(page.locator(f"#view-{view} .empty:visible")).to_contain_text(words)
+    assert violations(page) == []
 
 
-def test_a_restart_on_the_same_port(run: Run, opened: Opened) -> None:
-    first = Server(run)
+def test_a_restart_on_the_same_port(run: Run, serve: Callable[..., Server], opened: Opened) -> None:
+    first = serve(run)
     page = opened(first.url)
     expect(page.locator(".queries tbody tr")).to_have_count(16)
     first.close()
@@ -254,10 +265,10 @@ def test_a_restart_on_the_same_port(run: Run, opened: Opened) -> None:
     expect(page.locator("#said")).to_contain_text("no longer up to date")
     shot(page, "stale")
     again = Run(Scene(time.time() - 3, queries=3, run="another"))
-    with Server(again, port=first.port):
-        until(page, "() => taut.state === 'live' && taut.run === 'another'")
-        expect(page.locator(".queries tbody tr")).to_have_count(3)
-        expect(page.locator("body")).to_have_class("live")
+    serve(again, port=first.port)
+    until(page, "() => taut.state === 'live' && taut.run === 'another'")
+    expect(page.locator(".queries tbody tr")).to_have_count(3)
+    expect(page.locator("body")).to_have_class("live")
     opened.problems[:] = [said for said in opened.problems if "net::ERR_" not in said]
 
 
@@ -283,31 +294,55 @@ def test_names_are_text_whatever_they_hold(run: Run, server: Server, opened: Ope
     assert page.locator("main img").count() == 0
 
 
-def test_the_token_leaves_the_address_bar(run: Run, opened: Opened) -> None:
-    with Server(run, token="a-token-of-sixteen-or-more") as server:
-        page = opened(server.url)
-        until(page, LIVE)
-        assert "token" not in page.url
-        page.reload()
-        until(page, LIVE)
+NUMBERS = {
+    "time": [(None, "\u2013"), (0, "0 s"), (0.0042, "4.2 ms"), (0.48, "480 ms"), (0.9999, "1.00 s"),
+             (12.4, "12.4 s"), (59.97, "1 min 0 s"), (3599.8, "1 h 0 min"), (-0.2, "\u2212200 ms")],
+    "round": [(2, "2 s"), (0.5, "500 ms"), (2.5, "2.5 s"), (60, "1 min"), (10, "10 s")],
+    "count": [(0, "0"), (9999, "9,999"), (41_000, "41.0 k"), (999_600, "1.0 M"), (3e9, "3.0 G")],
+    "rate": [(412, "412 rows/s"), (41_000, "41.0 k rows/s")],
+    "percent": [(0.0129, "1.3 %"), (0.99996, "99.99 %"), (1, "100 %"), (-0.3, "\u221230 %")],
+    "bytes": [(12, "12 B"), (61_200_000, "61.2 MB")],
+}  # fmt: skip
 
 
-def test_many_queries_and_lanes(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
-    with Server(Run(Scene(time.time() - 4000, queries=60, lanes=64))) as server:
-        page = opened(server.url)
-        took: dict[str, list[float]] = {}
-        for view in ("queries", "source"):
-            page.locator(f"nav a[data-view={view}]").click()
-            start = until(page, UPDATES)
-            for n in range(1, 6):
-                until(page, f"() => taut.updates >= {start + n}")
-                took.setdefault(view, []).append(page.evaluate("() => taut.took"))
-            shot(page, f"{view}-many")
-        paint = page.evaluate(
-            "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        )
-        expect(page.locator(".lane")).to_have_count(64)
-        assert overflow(page) <= 0
+def test_numbers_have_units(server: Server, opened: Opened) -> None:
+    page = opened(server.url)
+    ask = "async ([name, of]) => (await import('./assets/format.js'))[name](of)"
+    for name, cases in NUMBERS.items():
+        for value, shown in cases:
+            got = page.evaluate(ask, [name, value]).replace("\u00a0", " ")
+            assert got == shown, (name, value)
+
+
+def test_the_token_leaves_the_address_bar(
+    run: Run, serve: Callable[..., Server], opened: Opened
+) -> None:
+    server = serve(run, token="a-token-of-sixteen-or-more")
+    page = opened(server.url)
+    until(page, LIVE)
+    assert "token" not in page.url
+    page.reload()
+    until(page, LIVE)
+
+
+def test_many_queries_and_lanes(
+    serve: Callable[..., Server], opened: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = serve(Run(Scene(time.time() - 4000, queries=60, lanes=64)))
+    page = opened(server.url)
+    took: dict[str, list[float]] = {}
+    for view in ("queries", "source"):
+        page.locator(f"nav a[data-view={view}]").click()
+        start = until(page, UPDATES)
+        for n in range(1, 6):
+            until(page, f"() => taut.updates >= {start + n}")
+            took.setdefault(view, []).append(page.evaluate("() => taut.took"))
+        shot(page, f"{view}-many")
+    paint = page.evaluate(
+        "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    expect(page.locator(".lane")).to_have_count(64)
+    assert overflow(page) <= 0
     with capsys.disabled():
         print(f"\nscript ms an update: {json.dumps(took)}; first paint {paint:.0f} ms")
     # Generous: what it takes on a quiet machine is for benchmarks/page.py to tell.

@@ -36,14 +36,21 @@ export class Chart {
     this.label = label;
     this.top = top;
     this.plot = null;
-    this.sized = new ResizeObserver(() => {
-      if (this.plot && parent.clientWidth) this.plot.setSize({ width: parent.clientWidth, height });
+    this.width = 0;
+    this.wanted = null;
+    // To ask for the width between two changes would have the browser lay out the page each time.
+    this.sized = new ResizeObserver(([{ contentRect }]) => {
+      this.width = Math.floor(contentRect.width);
+      if (!this.width) return;
+      this.plot?.setSize({ width: this.width, height });
+      if (this.wanted) this.draw(...this.wanted);
     });
     this.sized.observe(parent);
   }
 
   draw(from, to, data, told) {
-    if (!this.parent.clientWidth) return;
+    this.wanted = [from, to, data, told];
+    if (!this.width) return;
     this.range = [from, to];
     if (!this.plot || this.theme !== theme || data.length !== this.plot.series.length) this.make(data);
     else this.plot.setData(data);
@@ -61,7 +68,7 @@ export class Chart {
       grid: { stroke: c.line, width: 1 }, ticks: { show: false }, ...over,
     });
     const axes = [
-      axis({ values: (_, at) => at.map(clock), space: 90, grid: { show: false } }),
+      axis({ values: (_, at) => at.map(clock), space: 90, gap: 7, grid: { show: false } }),
       axis({ values: (_, at) => at.map(this.y), size: 58, space: 28 }),
     ];
     const scales = {
@@ -75,7 +82,7 @@ export class Chart {
     const series = this.series().slice(0, data.length - 1);
     const tones = [null, ...series.map(({ colour }) => c[colour])];
     this.plot = new uPlot({
-      width: this.parent.clientWidth,
+      width: this.width,
       height: this.height,
       axes,
       scales,

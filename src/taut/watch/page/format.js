@@ -3,6 +3,7 @@
 const GAP = "\u00a0";
 export const NONE = "–";
 
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 export function time(seconds) {
@@ -14,10 +15,10 @@ export function time(seconds) {
   if (s < 0.9995) return `${sign}${Math.round(s * 1000)}${GAP}ms`;
   if (s < 9.995) return `${sign}${s.toFixed(2)}${GAP}s`;
   if (s < 59.95) return `${sign}${s.toFixed(1)}${GAP}s`;
-  const whole = Math.round(s);
-  if (whole < 3600) return `${sign}${Math.floor(whole / 60)}${GAP}min${GAP}${whole % 60}${GAP}s`;
-  if (whole < 86400) return `${sign}${Math.floor(whole / 3600)}${GAP}h${GAP}${Math.floor((whole % 3600) / 60)}${GAP}min`;
-  return `${sign}${Math.floor(whole / 86400)}${GAP}d${GAP}${Math.floor((whole % 86400) / 3600)}${GAP}h`;
+  const all = Math.round(s);
+  if (all < 3600) return `${sign}${Math.floor(all / 60)}${GAP}min${GAP}${all % 60}${GAP}s`;
+  if (all < 86400) return `${sign}${Math.floor(all / 3600)}${GAP}h${GAP}${Math.floor((all % 3600) / 60)}${GAP}min`;
+  return `${sign}${Math.floor(all / 86400)}${GAP}d${GAP}${Math.floor((all % 86400) / 3600)}${GAP}h`;
 }
 
 // A bound or a length that somebody chose: 2 s, not 2.00 s.
@@ -33,7 +34,7 @@ export function brief(seconds) {
 export function count(n) {
   if (!known(n)) return NONE;
   const size = Math.abs(n);
-  if (size < 9999.5) return Math.round(n).toLocaleString("en");
+  if (size < 9999.5) return whole.format(n);
   for (const [unit, of] of [["k", 1e3], ["M", 1e6], ["G", 1e9]]) {
     const scaled = n / of;
     if (Math.abs(scaled) < 999.5 || unit === "G") {

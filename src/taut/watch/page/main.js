@@ -34,7 +34,7 @@ const tiles = [["missed", "missed", "missed"], ["at risk", "risk", "risk"], ["me
     return { number, name };
   });
 
-function route() {
+function route(event) {
   let parts = [];
   try {
     parts = decodeURIComponent(location.hash.slice(1)).split("/");
@@ -51,7 +51,7 @@ function route() {
   }
   for (const name of Object.keys(views)) hide($(`view-${name}`), name !== view);
   draw();
-  if (chosen !== null && before === view) reveal();
+  if (event && chosen !== null && before === view) reveal();
 }
 
 // A choice far down the list must be seen to have done something.

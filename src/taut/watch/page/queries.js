@@ -35,7 +35,11 @@ export class Queries {
     this.sight = new Sight((canvas) => this.draw(canvas));
     this.rows = new Keyed(this.body, (query) => this.makeRow(query));
     this.byCanvas = new WeakMap();
-    new ResizeObserver(() => this.redraw()).observe(this.strips);
+    this.width = 0;
+    new ResizeObserver(() => {
+      this.width = this.body.querySelector("td.strip")?.clientWidth ?? 0;
+      this.redraw();
+    }).observe(this.body);
   }
 
   makeLegend() {
@@ -111,7 +115,6 @@ export class Queries {
   }
 
   redraw() {
-    this.width = this.body.querySelector("td.strip")?.clientWidth ?? 0;
     for (const canvas of this.sight.seen) this.draw(canvas);
   }
 

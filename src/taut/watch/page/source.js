@@ -5,6 +5,7 @@ import { el, Facts, fill, hide, icon, Keyed, mark, put } from "./dom.js";
 import { count, percent, rate, rows, time } from "./format.js";
 
 const MOST = 32; // partitions that are listed
+const byName = new Intl.Collator("en", { numeric: true });
 
 class Lane {
   constructor() {
@@ -96,7 +97,7 @@ class Block {
   showParts(backlog) {
     const all = Object.entries(backlog).sort((a, b) => b[1] - a[1]);
     const most = Math.max(1, all[0]?.[1] ?? 1);
-    const shown = all.slice(0, MOST).sort((a, b) => a[0].localeCompare(b[0], "en", { numeric: true }));
+    const shown = all.slice(0, MOST).sort((a, b) => byName.compare(a[0], b[0]));
     hide(this.noParts, shown.length > 0);
     hide(this.more, all.length <= MOST);
     put(this.more, `and ${count(all.length - MOST)} partitions with less`);
