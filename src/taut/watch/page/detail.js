@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { el, Facts, hide, put } from "./dom.js";
-import { count, NONE, percent, round, time } from "./format.js";
+import { count, exact, NONE, percent, round, time } from "./format.js";
 import { Badge, kindOf } from "./verdict.js";
 
 const SPAN = 120;
@@ -53,7 +53,7 @@ export class Detail {
       ["p99.9", time(latency?.p999)],
       ["mean", time(latency?.mean)],
       ["max", time(latency?.max)],
-      ["on time", percent(query.on_time)],
+      ["on time", exact(query.on_time)],
       ["budget left", percent(query.budget), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
       ["late / results", `${count(query.late ?? 0)} / ${count(query.results ?? 0)}`],
       ["a turn costs", time(slack?.cost)],

@@ -64,6 +64,12 @@ export function percent(share) {
   return `${shown < 0 ? "−" : ""}${Math.abs(shown).toFixed(digits)}${GAP}%`;
 }
 
+// Of results on time: 98.8 % is not the 99 % that was promised.
+export function exact(share) {
+  if (!known(share) || share < 0.9 || share === 1) return percent(share);
+  return `${(Math.floor(share * 10000) / 100).toFixed(2)}${GAP}%`;
+}
+
 export function clock(at) {
   const d = new Date(at * 1000);
   return [d.getHours(), d.getMinutes(), d.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
