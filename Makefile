@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BENCH ?= --json .bench/queries.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak clean
+.PHONY: help setup chromium demo test lint bench soak clean
 
 help:
 	@echo "make setup   make .venv with Taut and its tools"
@@ -41,7 +41,22 @@ $(READY): pyproject.toml constraints.txt
 	  echo "no Java 17+ on this machine: installing one into $(VENV)"; \
 	  $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[java]'; \
 	}
+	@$(MAKE) --no-print-directory chromium
 	@touch $@
+
+# The page's tests need a browser; without one they are skipped, so nothing here is fatal.
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  if command -v $$name >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+	  echo "no Chromium on this machine: installing it for the tests of the live page"; \
+	  { apt-get -qq update && \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium; \
+	  } >/dev/null 2>&1 || echo "that failed: the page's tests in a browser will be skipped"; \
+	else \
+	  echo "no Chromium on this machine: the page's tests in a browser will be skipped"; \
+	fi
 
 demo: $(READY)
 	$(BIN)/taut demo
@@ -65,6 +80,6 @@ soak: $(READY)
 	$(BIN)/python -m tests.spark.source.simulated --seeds $(SEEDS) --first $(FIRST)
 
 clean:
-	rm -rf $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist .bench .artefacts .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,6 +25,10 @@ class RuntimeStopped(TautError, RuntimeError):
     """Something was asked of a Runtime that has stopped."""
 
 
+class WatchError(TautError, RuntimeError):
+    """The live page cannot be served as asked: its address is taken, or its token is no token."""
+
+
 class JobError(TautError, ValueError):
     """A job that cannot be run, or a function of it that failed; says which, on which row."""
 

@@ -1,0 +1,130 @@
+"""What Prometheus reads: the snapshot's own numbers, under names that keep its rules."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
+from prometheus_client.parser import text_string_to_metric_families as read_plain
+from tests.watch.scenes import Scene
+
+from taut.watch.metrics import METRICS, exposition
+from taut.watch.snapshot import QueryNow, Snapshot
+
+START = 1_794_900_000.0
+NOW = START + 4000
+SEEN = Scene(START).at(NOW)
+UNITS = ("_seconds", "_ratio", "_rows", "_bytes", "_info", "_per_second")
+PLAIN = {"taut_query_verdict", "taut_query_state", "taut_run_turns", "taut_run_turns_limit",
+         "taut_source_open_chunks", "taut_source_stragglers", "taut_reduce_keys"}  # fmt: skip
+
+
+def samples(snapshot: Snapshot = SEEN) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text, _ = exposition(snapshot)
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in read_plain(text.decode())
+        for sample in family.samples
+    }
+
+
+def value(name: str, /, **labels: str) -> float:
+    return samples()[name, frozenset(labels.items())]
+
+
+def test_the_numbers_are_those_of_the_snapshot() -> None:
+    query = SEEN.queries[0]
+    source, reduce, plan = SEEN.sources[0], SEEN.reduces[0], SEEN.plans[0]
+    assert query.latency is not None
+    assert query.slack is not None
+    assert plan.observed is not None
+    name = query.name
+    assert value("taut_query_latency_seconds", query=name, quantile="0.99") == query.latency.p99
+    assert value("taut_query_latency_seconds", query=name, quantile="1") == query.latency.max
+    assert value("taut_query_objective_seconds", query=name) == query.objective
+    assert value("taut_query_observed_seconds", query=name) == query.observed
+    assert value("taut_query_on_time_ratio", query=name) == query.on_time
+    assert value("taut_query_error_budget_ratio", query=name) == query.budget
+    assert value("taut_query_held_seconds_total", query=name) == query.held_seconds
+    assert value("taut_query_slack_seconds", query=name) == query.slack.value
+    assert value("taut_query_batches_total", query=name) == query.batches
+    assert value("taut_query_results_total", query=name) == query.results
+    assert value("taut_query_late_results_total", query=name) == query.late
+    for partition, rows in source.backlog.items():
+        at = value("taut_source_backlog_rows", query=source.query, partition=partition)
+        assert at == rows
+    for lane, busy in zip(source.lanes, source.busy, strict=True):
+        labels = {"query": source.query, "lane": str(lane.lane), "place": lane.place}
+        assert value("taut_source_lane_busy_ratio", **labels) == busy
+    assert value("taut_source_replay_cost_ratio", query=source.query) == source.cost
+    for to, share in source.shares.items():
+        assert value("taut_source_share_ratio", query=source.query, to=to) == share
+    shed = sum(reduce.shed.values())
+    assert value("taut_reduce_rows_total", query=reduce.query, outcome="on_time") == reduce.on_time
+    assert value("taut_reduce_rows_total", query=reduce.query, outcome="shed") == shed
+    for reason, rows in reduce.shed.items():
+        at = value("taut_reduce_shed_rows_total", query=reduce.query, reason=reason)
+        assert at == rows
+    labels = {"query": plan.query, "measure": plan.measure}
+    assert value("taut_plan_expected_latency_seconds", **labels) == plan.expected
+    assert value("taut_plan_observed_latency_seconds", **labels) == plan.observed
+
+
+def test_exactly_one_verdict_holds() -> None:
+    for query in SEEN.queries:
+        held = [
+            dict(labels)["verdict"]
+            for (name, labels), holds in samples().items()
+            if name == "taut_query_verdict" and dict(labels)["query"] == query.name and holds
+        ]
+        assert held == [query.verdict]
+
+
+def test_names_keep_the_rules() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert re.fullmatch(r"taut_[a-z]+(_[a-z]+)*", metric.name)
+        counter = metric.kind.__name__.startswith("Counter")
+        assert counter == metric.name.endswith("_total"), metric.name
+        unit = metric.name.removesuffix("_total")
+        known = (
+            metric.name in PLAIN or unit.endswith(UNITS) or re.search("_(batches|results)$", unit)
+        )
+        assert known, metric.name
+        assert not unit.endswith(("_count", "_sum", "_bucket"))
+        assert re.fullmatch(r"\S.*\.", metric.help), metric.name
+        assert all(re.fullmatch("[a-z]+", label) for label in metric.labels)
+
+
+def test_every_metric_has_help_and_type_and_is_there_once() -> None:
+    text = exposition(SEEN)[0].decode()
+    families = list(read_plain(text))
+    assert {family.name for family in families} == {
+        metric.name.removesuffix("_total") for metric in METRICS
+    }
+    assert all(family.documentation and family.type in ("gauge", "counter") for family in families)
+    keys = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(keys) == len(set(keys))
+
+
+def test_openmetrics_too() -> None:
+    text, media_type = exposition(SEEN, "application/openmetrics-text; version=1.0.0")
+    assert media_type.startswith("application/openmetrics-text")
+    assert len(list(read_open(text.decode()))) == len(METRICS)
+
+
+@pytest.mark.parametrize("name", ['quote"d', "back\\slash", "new\nline", "größe", "{a=b}"])
+def test_names_of_queries_are_anything(name: str) -> None:
+    query = QueryNow(name, "held", "met", "", START, objective=1.0)
+    seen = Snapshot(NOW, "r", "least-slack", 2, START, queries=(query,))
+    assert samples(seen)["taut_query_objective_seconds", frozenset({("query", name)})] == 1.0
+
+
+def test_what_is_not_known_is_no_sample() -> None:
+    query = QueryNow("new", "planned", "no data", "its first batch", START)
+    seen = Snapshot(NOW, "r", "least-slack", 2, START, queries=(query,))
+    names = {name for name, _ in samples(seen)}
+    assert "taut_query_batches_total" in names
+    assert names.isdisjoint({"taut_query_objective_seconds", "taut_query_latency_seconds"})
