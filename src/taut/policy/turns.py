@@ -16,8 +16,13 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from taut.policy.view import Policy, QueryView, Slack, Until
+
+Why = Literal["policy", "hold limit", "planned", "open"]
+"""Who granted a turn: the policy; the limit of holding; nobody, for a batch was planned without a
+turn and a slot was free; or a policy that had failed, after which everything runs."""
 
 
 class State(enum.Enum):
@@ -31,11 +36,13 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Turn:
-    """The right to run one query until its due output is out."""
+    """The right to run one query until its due output is out; why, and since when it had waited."""
 
     started: float
     until: Until
     target: float | None
+    why: Why
+    waited_since: float
     batches: int = 0
     in_batch: bool = False
 
@@ -109,6 +116,10 @@ class Turns:
         """When its last turn began."""
         return self._entries[name].last_turn
 
+    def turn(self, name: str) -> Turn | None:
+        """The turn that it has."""
+        return self._entries[name].turn
+
     def slack(self, name: str) -> Slack | None:
         """Its slack when the policy last looked at it."""
         return self._entries[name].slack
@@ -139,7 +150,7 @@ class Turns:
             entry.since = now
             return True
         if self.open:
-            self._start(entry, now, "batch")
+            self._start(entry, now, "batch", "open")
             return True
         self._move(entry, State.PLANNED, now)
         return False
@@ -188,12 +199,12 @@ class Turns:
             held = self.names(State.HELD)
             if self.open:
                 for name in waiting + held:
-                    self._start(self._entries[name], now, "batch")
+                    self._start(self._entries[name], now, "batch", "open")
                 return granted + waiting + held, None
             if free <= 0 or not (waiting or held):
                 return granted, again
             if waiting:
-                self._start(self._entries[waiting[0]], now, "batch", in_batch=True)
+                self._start(self._entries[waiting[0]], now, "batch", "planned")
                 granted.append(waiting[0])
                 continue
             chosen, again = self._choose(now, held, views)
@@ -220,7 +231,8 @@ class Turns:
         try:
             by_name = {v.name: v for v in views(held)}
             if now >= limit:
-                self._take(held[0], by_name[held[0]], now, _until(now, by_name[held[0]]))
+                view = by_name[held[0]]
+                self._take(held[0], view, now, _until(now, view), "hold limit")
                 return held[0], None
             decision = self.policy.decide(now, [by_name[n] for n in held])
             if decision.run is not None and decision.run not in by_name:
@@ -234,23 +246,24 @@ class Turns:
             self._entries[name].slack = slack
         if decision.run is None:
             return None, again
-        self._take(decision.run, by_name[decision.run], now, decision.until)
+        self._take(decision.run, by_name[decision.run], now, decision.until, "policy")
         return decision.run, None
 
-    def _take(self, name: str, view: QueryView, now: float, until: Until) -> None:
+    def _take(self, name: str, view: QueryView, now: float, until: Until, why: Why) -> None:
         target = max((s.sweep for s in view.streams), default=None)
-        self._start(self._entries[name], now, until, target)
+        self._start(self._entries[name], now, until, why, target)
 
     def _start(
         self,
         entry: _Entry,
         now: float,
         until: Until,
+        why: Why,
         target: float | None = None,
-        in_batch: bool = False,
     ) -> None:
         self._begun.append((entry, entry.state, entry.since))
-        entry.turn = Turn(now, until, target, in_batch=in_batch or entry.state is State.PLANNED)
+        planned = entry.state is State.PLANNED
+        entry.turn = Turn(now, until, target, why, entry.since, in_batch=planned)
         entry.last_turn = now
         self._move(entry, State.RUNNING, now)
 

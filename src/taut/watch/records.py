@@ -19,7 +19,7 @@ class _Record(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True)
     """What all records share."""
 
 
-class Run(_Record, tag="run"):
+class Run(_Record, tag="run", frozen=True):
     """What runs, and where: the first record of every file of a trace."""
 
     at: float
@@ -31,7 +31,7 @@ class Run(_Record, tag="run"):
     machine: dict[str, Any] = {}
 
 
-class Started(_Record, tag="started"):
+class Started(_Record, tag="started", frozen=True):
     """A query was started.
 
     Attributes
@@ -53,7 +53,7 @@ class Started(_Record, tag="started"):
     resident: int = 0
 
 
-class Ended(_Record, tag="ended"):
+class Ended(_Record, tag="ended", frozen=True):
     """A query has ended, or failed with an error."""
 
     at: float
@@ -71,7 +71,7 @@ class SlackParts(msgspec.Struct, frozen=True):
     cost: float
 
 
-class Turn(_Record, tag="turn"):
+class Turn(_Record, tag="turn", frozen=True):
     """A decision: a query may run.
 
     Attributes
@@ -93,7 +93,7 @@ class Turn(_Record, tag="turn"):
     slack: SlackParts | None = None
 
 
-class Batch(_Record, tag="batch"):
+class Batch(_Record, tag="batch", frozen=True):
     """A batch whose rows are out.
 
     Attributes
@@ -115,6 +115,8 @@ class Batch(_Record, tag="batch"):
     delay
         Seconds after its end at which a window can first be complete, as expected now: it is due
         then, and on time until the objective after that.
+    goes_on
+        Whether its turn went on: no waiting before the batch that follows.
     """
 
     query: str
@@ -130,6 +132,7 @@ class Batch(_Record, tag="batch"):
     windows: int = 0
     late: int = 0
     delay: float = 0.0
+    goes_on: bool = False
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -156,7 +159,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     kept: bool = True
 
 
-class Source(_Record, tag="source"):
+class Source(_Record, tag="source", frozen=True):
     """How a Taut source stands, about once a second.
 
     Attributes
@@ -167,6 +170,10 @@ class Source(_Record, tag="source"):
         Rows by log partition that have arrived and are not taken.
     chunks, left_out
         Done since the record before, and how many more there were.
+    lanes_left_out
+        How many more lanes there are.
+    source
+        Which of them, where a query has several.
     """
 
     at: float
@@ -179,9 +186,11 @@ class Source(_Record, tag="source"):
     lanes: tuple[Lane, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     left_out: int = 0
+    lanes_left_out: int = 0
+    source: str = ""
 
 
-class Reduced(_Record, tag="reduced"):
+class Reduced(_Record, tag="reduced", frozen=True):
     """A batch of a reduce; as :class:`taut.spark.reduce.outcome.BatchStats`."""
 
     at: float
@@ -203,7 +212,7 @@ class Reduced(_Record, tag="reduced"):
     predicted: float = 0.0
 
 
-class Expected(_Record, tag="expected"):
+class Expected(_Record, tag="expected", frozen=True):
     """What a plan expects of a query, and what was seen: now and then while it runs."""
 
     at: float
@@ -218,7 +227,7 @@ class Expected(_Record, tag="expected"):
     phases: dict[str, float] = {}
 
 
-class LeftOut(_Record, tag="left out"):
+class LeftOut(_Record, tag="left out", frozen=True):
     """Records that are missing from a trace here, and why."""
 
     at: float
