@@ -114,6 +114,15 @@ def load(run: str | Path) -> Recorded:
     return Recorded.of(_read(path), str(path))
 
 
+def newest(folder: str | Path | None = None) -> Path:
+    """The newest run in a folder of runs; without one, in that where runs are recorded."""
+    where = Path(folder or "taut-runs")
+    runs = [path for path in where.glob("*/") if any(path.glob("*.jsonl"))]
+    if not runs:
+        raise RunError(f"no run in {str(where)!r}")
+    return max(runs, key=lambda path: max(file.stat().st_mtime for file in path.glob("*.jsonl")))
+
+
 def _of_this_version(run: Run, where: str) -> Run:
     if run.version > VERSION:
         raise _newer(run.version, where)
