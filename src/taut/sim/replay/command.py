@@ -46,6 +46,8 @@ def command(
     from rich.console import Console
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)
     names = known_policies() if policies is None else _named(policies)
     check_policies(names)
     recorded = load(run)

@@ -2,7 +2,8 @@
 
 With n batches at a time each goes on at a pace of 1 / (1 + g (n - 1)), and g is found from the
 record: which one makes batches of the same query and the same input the most alike, whoever ran
-beside them. What is then left of a batch is its noise, and is kept.
+beside them. Where the record cannot tell, since there were always as many at a time, what is usual
+is assumed. What is then left of a batch is its noise, and is kept.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ Counts = NDArray[np.int64]
 _STEPS = np.linspace(0.0, 4.0, 81)
 STARTING = 2
 """Batches with which a query starts, which are no example of the others."""
-_ENOUGH = 0.02
-"""Share of the batches' time with another one beside them, below which g cannot be told."""
+_ENOUGH = 20
+"""Batches with few beside them, and as many with more, without which g cannot be told."""
+_APART = 1.5
+"""How many times as many at a time the latter must have had."""
+_USUAL = 0.7
+_AROUND = 4.0
+"""Seconds around a batch in which others tell how slow the machine was."""
+_LEAST = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +41,30 @@ class Pace:
     ----------
     slowed
         By how much each one more slows all down: with n at a time a batch takes
-        1 + slowed * (n - 1) times as long. None when the record cannot tell; then cores are
-        shared evenly.
+        1 + slowed * (n - 1) times as long.
     cores
-        Of the machine; more batches at a time than were recorded share them evenly at best.
+        Of the machine. More batches at a time than were recorded share them evenly at best.
     most
         Batches at a time that were recorded; beyond, the pace is extrapolated.
+    assumed
+        Whether ``slowed`` is what is usual, since the record cannot tell.
     """
 
-    slowed: float | None
+    slowed: float
     cores: float
     most: int
+    assumed: bool = False
+
+    @classmethod
+    def usual(cls, cores: float, most: int) -> Pace:
+        """As it was measured here: 2 at a time on 2 cores took 1.36 times as long, 8 took 4.2."""
+        return cls(_USUAL / cores, cores, most, assumed=True)
 
     def of(self, running: int) -> float:
         """The pace of each of so many batches; 1 is that of one alone."""
-        evenly = max(1.0, running / self.cores)
-        if self.slowed is None:
-            return 1.0 / evenly
-        told = 1.0 + self.slowed * (running - 1)
-        return 1.0 / (told if running <= self.most else max(told, evenly))
+        slowed = 1.0 + self.slowed * (running - 1)
+        known = running <= self.most and not self.assumed
+        return 1.0 / (slowed if known else max(slowed, running / self.cores))
 
 
 class Contended(Cores):
@@ -105,14 +117,28 @@ def fit(batches: Mapping[str, Sequence[Batch]], cores: float) -> tuple[Pace, dic
     timed = {name: _timed(them) for name, them in batches.items() if them}
     times, running = _running(list(timed.values()))
     most = int(running.max(initial=1))
-    pace = Pace(None, cores, most)
-    spans = np.diff(times)
-    busy, beside = (float((spans * running)[running >= low].sum()) for low in (1, 2))
-    if busy > 0.0 and beside > _ENOUGH * busy:
+    pace = Pace.usual(cores, most)
+    slopes = _slopes(timed, _works(timed, times, _done(times, running, pace)))
+    if _told(timed, times, running):
         tried = [Pace(float(step), cores, most) for step in _STEPS]
-        pace = min(tried, key=lambda each: _spread(timed, times, running, each))
+
+        def spread(each: Pace) -> float:
+            """How far batches are from what their query's usually cost, at this pace."""
+            works = _works(timed, times, _done(times, running, each))
+            noises = [_noise(timed[name], works[name], slopes[name])[1] for name in timed]
+            return float(np.mean(np.abs(np.log(np.concatenate(noises)))))
+
+        pace = min(tried, key=spread)
     done = _done(times, running, pace)
-    return pace, {name: _cost(each, times, done)[0] for name, each in timed.items()}
+    works = _works(timed, times, done)
+    slopes = _slopes(timed, works)
+    costs = {}
+    for name, each in timed.items():
+        fixed, _ = _noise(each, works[name], slopes[name])
+        leads = np.interp(each.read, times, done) - np.interp(each.since, times, done)
+        noise = works[name] / np.maximum(fixed + slopes[name] * each.input, _LEAST)
+        costs[name] = Cost(fixed, slopes[name], tuple(leads.tolist()), tuple(noise.tolist()))
+    return pace, costs
 
 
 def since(batches: Sequence[Batch]) -> list[float]:
@@ -152,35 +178,88 @@ def _done(times: Array, running: Counts, pace: Pace) -> Array:
     return np.concatenate([[0.0], np.cumsum(np.diff(times) * paces[running])])
 
 
-def _cost(each: _Timed, times: Array, done: Array) -> tuple[Cost, Array]:
-    since, read, out = (np.interp(at, times, done) for at in (each.since, each.read, each.out))
-    work = np.maximum(out - read, 1e-4)
-    # a query's first batches compile and load: their own cost, but no example of the others'
-    example = slice(STARTING, None) if len(work) > 2 * STARTING else slice(None)
-    x, y = each.input[example], work[example]
-    fixed, slope = _line(x, y)
-    usual = y <= 3.0 * np.maximum(fixed + slope * x, 1e-4)
-    fixed, slope = _line(x[usual], y[usual]) if usual.any() else (fixed, slope)
-    noise = work / np.maximum(fixed + slope * each.input, 1e-4)
-    cost = Cost(fixed, slope, tuple((read - since).tolist()), tuple(noise.tolist()))
-    return cost, np.log(noise[example])
+def _works(timed: Mapping[str, _Timed], times: Array, done: Array) -> dict[str, Array]:
+    """Seconds that batches would have taken alone, from when they had read."""
+    return {
+        name: np.maximum(np.interp(t.out, times, done) - np.interp(t.read, times, done), _LEAST)
+        for name, t in timed.items()
+    }
 
 
-def _line(x: Array, y: Array) -> tuple[float, float]:
-    """Least squares through batches, both parts at least 0."""
-    spread = float(((x - x.mean()) ** 2).sum())
-    if spread <= 1e-9 or len(x) < 3:
-        return float(y.mean()), 0.0
-    slope = max(0.0, float(((x - x.mean()) * (y - y.mean())).sum()) / spread)
-    fixed = float(y.mean() - slope * x.mean())
-    if fixed < 0.0:
-        return 0.0, float((x * y).sum() / (x * x).sum())
-    return fixed, slope
+def _examples(batches: int) -> slice:
+    """A query's first batches compile and load: their own cost, but no example of the others'."""
+    return slice(STARTING, None) if batches > 2 * STARTING else slice(None)
 
 
-def _spread(timed: Mapping[str, _Timed], times: Array, running: Counts, pace: Pace) -> float:
-    """How far batches are from what their query's usually cost, at this pace of several."""
-    done = _done(times, running, pace)
-    return float(
-        np.mean(np.abs(np.concatenate([_cost(t, times, done)[1] for t in timed.values()])))
+def _noise(each: _Timed, work: Array, slope: float) -> tuple[float, Array]:
+    """What a batch without input costs, and how far the examples are from that and their input."""
+    of = _examples(len(work))
+    rest = np.maximum(work[of] - slope * each.input[of], 0.0)
+    # a few that took very long are noise, not what is usual
+    usual = rest <= 3.0 * max(float(np.median(rest)), _LEAST)
+    fixed = max(float(rest[usual].mean()), _LEAST)
+    return fixed, work[of] / (fixed + slope * each.input[of])
+
+
+def _slopes(timed: Mapping[str, _Timed], works: Mapping[str, Array]) -> dict[str, float]:
+    """What a second of input adds to each query's batches, as far as it stands out of the noise.
+
+    While a machine is slow, batches take longer and so the next ones find more input: that would
+    pass for a cost of input. So batches are seen against those of the other queries around them.
+    """
+    level = _levels(timed, works)
+    return {
+        name: _slope(t.input[of], (works[name] / level[name])[of])
+        for name, t in timed.items()
+        for of in (_examples(len(t.input)),)
+    }
+
+
+def _slope(x: Array, y: Array) -> float:
+    usual = y <= 3.0 * max(float(np.median(y)), _LEAST)
+    x, y = x[usual], y[usual]
+    x, y = x - x.mean(), y - y.mean()
+    spread = float((x * x).sum())
+    if len(x) < 4 or spread <= 1e-9:
+        return 0.0
+    slope = float((x * y).sum()) / spread
+    error = float(np.sqrt(((y - slope * x) ** 2).sum() / (len(x) - 2) / spread))
+    if slope <= 2.0 * error:
+        return 0.0
+    return slope * (1.0 - (2.0 * error / slope) ** 2)
+
+
+def _levels(timed: Mapping[str, _Timed], works: Mapping[str, Array]) -> dict[str, Array]:
+    """How slow the machine was at each batch: what others' then took, 1 is usual."""
+    if len(timed) < 2:
+        return {name: np.ones(len(work)) for name, work in works.items()}
+    at = np.concatenate([t.since for t in timed.values()])
+    whose = np.concatenate([np.full(len(w), n) for n, w in enumerate(works.values())])
+    took = np.concatenate([w / np.median(w) for w in works.values()])
+    order = np.argsort(at, kind="stable")
+    at, whose, took = at[order], whose[order], took[order]
+    first, last = np.searchsorted(at, at - _AROUND), np.searchsorted(at, at + _AROUND, "right")
+    found = np.ones(len(at))
+    for n in range(len(at)):
+        others = took[first[n] : last[n]][whose[first[n] : last[n]] != whose[n]]
+        if len(others):
+            found[n] = np.median(others)
+    back = np.empty(len(at))
+    back[order] = found
+    return dict(
+        zip(works, np.split(back, np.cumsum([len(w) for w in works.values()])[:-1]), strict=True)
     )
+
+
+def _told(timed: Mapping[str, _Timed], times: Array, running: Counts) -> bool:
+    """Whether enough batches ran with few and with more beside them, the first ones left out."""
+    if not timed:
+        return False
+    beside = np.concatenate([[0.0], np.cumsum(np.diff(times) * running)])
+    shared = []
+    for each in timed.values():
+        since, out = each.since[STARTING:], each.out[STARTING:]
+        long = np.maximum(out - since, 1e-6)
+        shared.append((np.interp(out, times, beside) - np.interp(since, times, beside)) / long)
+    sizes = np.sort(np.concatenate(shared))
+    return len(sizes) >= 2 * _ENOUGH and bool(sizes[-_ENOUGH] >= _APART * sizes[_ENOUGH - 1])

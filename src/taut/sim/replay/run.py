@@ -60,7 +60,11 @@ class Replay(msgspec.Struct, frozen=True):
     Attributes
     ----------
     slowed
-        By how much each batch more at a time slows all down; None where it cannot be told.
+        By how much each batch more at a time slows all down.
+    assumed
+        Whether that is what is usual, since the record cannot tell.
+    most
+        Batches at a time that were recorded.
     notes
         What a reader should know before believing it.
     """
@@ -70,7 +74,8 @@ class Replay(msgspec.Struct, frozen=True):
     concurrency: int
     recorded: Outcome
     outcomes: tuple[Outcome, ...]
-    slowed: float | None
+    slowed: float
+    assumed: bool
     most: int
     notes: tuple[str, ...]
 
@@ -135,6 +140,7 @@ def replay(
         _as_recorded(recorded, past),
         tuple(outcomes),
         pace.slowed,
+        pace.assumed,
         pace.most,
         (*_notes(recorded, pace, policies, len(past), turns_at_a_time), *left_out),
     )
@@ -203,13 +209,13 @@ def _notes(
     recorded: Recorded, pace: Pace, policies: Sequence[str], queries: int, concurrency: int
 ) -> list[str]:
     notes = []
-    if pace.slowed is None:
+    if pace.assumed:
         notes.append(
-            f"batches hardly ever ran side by side: that {pace.cores:g} cores are shared evenly "
-            "is assumed"
+            "nearly always as many batches ran side by side, so that the record cannot tell how "
+            f"much they slow each other down: what is usual on {pace.cores:g} cores is assumed"
         )
     at_a_time = queries if STOCK in policies else min(queries, concurrency)
-    if pace.slowed is not None and at_a_time > pace.most:
+    if not pace.assumed and at_a_time > pace.most:
         notes.append(
             f"up to {at_a_time} batches at a time, {pace.most} were recorded: how much they slow "
             "each other down is extrapolated"
