@@ -49,12 +49,19 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     due
         When its next window is expected to be complete (epoch seconds).
     observed
-        The objective's own measure (its quantile, or the mean) over the last two minutes.
+        The objective's own measure (its quantile, or the mean) over the last two minutes. Windows
+        are measured from when they were due, as the objective is; in ``latency`` from their end.
+    results, late
+        Windows that came out; of a query without a window, moments at which rows came, about 50 ms
+        apart; of a reduce, rows. And how many of them were late.
     on_time, budget
         Share of results on time since the start; share of the results that may be late by the
         objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.
     latencies
         (written, latency) of the last results, for the picture; at most 240.
+    phases
+        Seconds a batch over the last two minutes: ``held`` until it was let go, ``planning`` until
+        its rows could be asked for, ``running`` until they were out.
     """
 
     name: str
@@ -78,10 +85,23 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     bars: tuple[Bar, ...] = ()
     latencies: tuple[tuple[float, float], ...] = ()
+    phases: dict[str, Quantiles] = {}
 
 
 class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A Taut source as it stands; ``history`` has (at, rows waiting, rows a second)."""
+    """A Taut source as it stands.
+
+    Attributes
+    ----------
+    busy
+        Share of the last ten seconds or so that each lane was at work.
+    stragglers
+        Lanes that have been at their chunk for longer than nearly all chunks took.
+    history
+        (at, rows waiting, rows a second).
+    chunk, lane_chunks
+        Seconds that chunks took, of all lanes and of each, over the last two minutes.
+    """
 
     query: str
     at: float
@@ -96,6 +116,8 @@ class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):
     share_history: tuple[tuple[float, dict[str, float]], ...] = ()
     backlog: dict[str, int] = {}
     history: tuple[tuple[float, int, float], ...] = ()
+    chunk: Quantiles | None = None
+    lane_chunks: dict[int, Quantiles] = {}
 
 
 class ReduceNow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,7 +153,17 @@ class PlanNow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything at one moment (epoch seconds)."""
+    """Everything at one moment (epoch seconds).
+
+    Attributes
+    ----------
+    running
+        Turns that run.
+    notes
+        What a person should know, in plain sentences: a policy that failed, a trace with gaps.
+    overhead
+        Share of one core that Taut itself has used: deciding, holding and watching.
+    """
 
     at: float
     run: str

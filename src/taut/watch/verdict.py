@@ -1,0 +1,122 @@
+"""Whether an objective is met, and what a query waits for: plain functions over plain values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from taut.duration import duration
+from taut.slo import Slo
+from taut.watch.records import SlackParts
+
+MET, AT_RISK, MISSED = "met", "at risk", "missed"
+NO_OBJECTIVE, NO_DATA = "no objective", "no data"
+
+_NEAR = 0.9
+"""Of the objective: from there on it is at risk."""
+
+
+def measured(
+    slo: Slo | None, objective: float | None, observed: float | None, results: int, late: int
+) -> str:
+    """What the last results say: of a quantile the counts decide, which are exact.
+
+    Parameters
+    ----------
+    slo
+        As stated; None where only its seconds are known: then nothing may be late.
+    observed
+        Its measure.
+    results, late
+        How many there were.
+    """
+    if objective is None:
+        return NO_OBJECTIVE
+    if not results:
+        return NO_DATA
+    if slo is not None and slo.quantile is None:
+        missed = observed is not None and observed > objective
+    elif slo is not None:
+        missed = not slo.allows(late, results)
+    else:
+        missed = late > 0
+    if missed:
+        return MISSED
+    return AT_RISK if observed is not None and observed > _NEAR * objective else MET
+
+
+def verdict(
+    said: str,
+    now: float,
+    objective: float | None,
+    due: float | None,
+    slack: SlackParts | None,
+    *,
+    held: bool,
+    active: bool,
+) -> str:
+    """What the last results say, and whether the one to come is in danger."""
+    if objective is None or said in (MISSED, AT_RISK) or not active:
+        return said
+    overdue = due is not None and now > due + objective
+    short = held and slack is not None and slack.value < slack.cost
+    return AT_RISK if overdue or short else said
+
+
+def budget(slo: Slo | None, results: int, late: int) -> float | None:
+    """Share that is left of the results that may be late; None where no share is stated.
+
+    >>> budget(Slo("p99 <= 1 s"), 1_000, 5)
+    0.5
+    >>> budget(Slo("max <= 1 s"), 1_000, 0), budget(Slo("max <= 1 s"), 1_000, 2)
+    (1.0, -2.0)
+    """
+    if slo is None or slo.quantile is None:
+        return None
+    if late == 0:
+        return 1.0
+    allowed = (1.0 - slo.quantile) * results
+    return round(1.0 - late / allowed, 9) if allowed > 0 else -float(late)
+
+
+class Turnout(NamedTuple):
+    """Turns that run, queries that wait for one, and turns at a time."""
+
+    running: int
+    waiting: int
+    concurrency: int
+
+
+def waiting_for(
+    state: str,
+    now: float,
+    due: float | None,
+    turns: Turnout,
+    *,
+    error: str | None = None,
+    windowed: bool = False,
+) -> str:
+    """One plain sentence.
+
+    >>> waiting_for("held", 10.0, 12.5, Turnout(running=0, waiting=1, concurrency=2))
+    'Its next window, expected to be complete in 2.5 s.'
+    """
+    plain = {
+        "failed": f"Nothing: it has failed ({error}).",
+        "ended": "Nothing: it has ended.",
+        "running": "The batch that runs.",
+        "waiting for data": "Rows to read: its sources have none.",
+    }
+    if state in plain:
+        return plain[state]
+    if due is not None and due > now:
+        return f"Its next window, expected to be complete in {_about(due - now)}."
+    if turns.running >= turns.concurrency:
+        beside = f", and {turns.waiting - 1} more wait" if turns.waiting > 1 else ""
+        return f"A turn: {turns.running} of {turns.concurrency} run{beside}."
+    if due is not None:
+        return f"Its turn: its next window has been due for {_about(now - due)}."
+    return "Its first window." if windowed else "Its turn: the policy lets rows gather first."
+
+
+def _about(seconds: float) -> str:
+    return duration(round(seconds, 1 if seconds < 60 else 0))
