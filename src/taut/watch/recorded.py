@@ -102,6 +102,10 @@ class Recorded:
         last += [them[-1].at for them in self.expected.values()]
         return max(self.run.at, *last) if last else self.run.at
 
+    def held_since(self, query: str) -> dict[float, float]:
+        """Since when a query's turns had been waited for, by when they were granted."""
+        return {turn.at: turn.held_since for turn in self.turns if turn.query == query}
+
     @property
     def missing(self) -> int:
         """Records that were left out while it was recorded."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ PHASES = {
     "early": "busy with a batch that had read too early for it",
     "planning": "planning",
     "running": "running",
+    "data": "waiting for rows to arrive",
 }
 """What a result can wait for, and how it is called."""
 
@@ -51,73 +53,87 @@ class Cause(msgspec.Struct, frozen=True):
         return max(self.seconds, key=lambda name: self.seconds[name])
 
 
+class Span(NamedTuple):
+    """A batch: since when it was held, let go, offsets fetched, plan made, rows out."""
+
+    held: float
+    begun: float
+    planned: float
+    run: float
+    out: float
+
+
 class Spans:
-    """When a query was worked on: (since, planned, run, written) of its batches, by time."""
+    """When a query was worked on, by time.
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
-        self.of = [
-            (
-                max(before, batch.begun),
-                batch.planned,
-                max(before, batch.begun, batch.run),
-                batch.written,
-            )
-            for before, batch in zip(
-                [float("-inf"), *(b.written for b in batches)], batches, strict=False
-            )
-        ]
-        self._written = [span[3] for span in self.of]
+    ``held_since`` has, by the moment at which a turn was granted, since when it had been waited
+    for; before that a query had no rows to read.
+    """
 
-    def between(self, since: float, until: float) -> list[tuple[float, float, float, float]]:
-        """The batches that were at work in a stretch of time. O(log n) and those found."""
-        first = bisect_right(self._written, since)
+    def __init__(self, batches: Sequence[Batch], held_since: Mapping[float, float]) -> None:
+        self.of: list[Span] = []
+        before = -math.inf
+        for batch in batches:
+            begun = min(max(before, batch.begun), batch.written)
+            # a clock that was set back makes no phase negative
+            run = min(max(begun, batch.run), batch.written)
+            held = min(max(before, held_since.get(batch.granted, before)), begun)
+            held = begun if held == -math.inf else held
+            self.of.append(Span(held, begun, batch.planned, run, batch.written))
+            before = batch.written
+        self._out = [span.out for span in self.of]
+
+    def between(self, since: float, until: float) -> list[Span]:
+        """Those that were held or at work in a stretch of time. O(log n) and those found."""
         found = []
-        for span in self.of[first:]:
-            if span[0] >= until:
+        for n in range(bisect_right(self._out, since), len(self.of)):
+            if self.of[n].held >= until:
                 break
-            found.append(span)
+            found.append(self.of[n])
         return found
 
     def overlap(self, since: float, until: float) -> float:
         """Seconds of work in a stretch of time."""
         return sum(
-            max(0.0, min(until, out) - max(since, begun))
-            for begun, _, _, out in self.between(since, until)
+            max(0.0, min(until, span.out) - max(since, span.begun))
+            for span in self.between(since, until)
         )
 
 
 class Inquiry:
     """Finds causes; looks at all queries, since a query is held while others run."""
 
-    def __init__(self, batches: Mapping[str, Sequence[Batch]]) -> None:
-        self._spans = {name: Spans(them) for name, them in batches.items()}
+    def __init__(self, spans: Mapping[str, Spans]) -> None:
+        self._spans = spans
         self._usual = {
             name: {
-                "planning": median([run - begun for begun, _, run, _ in spans.of]),
-                "running": median([out - run for _, _, run, out in spans.of]),
+                "planning": median([span.run - span.begun for span in them.of]),
+                "running": median([span.out - span.run for span in them.of]),
             }
-            for name, spans in self._spans.items()
-            if spans.of
+            for name, them in spans.items()
+            if them.of
         }
 
     def why(self, batch: Batch, end: float, due: float, limit: float) -> Cause:
         """Why what was due then, and on time until the limit, was late with this batch."""
         out = batch.written
-        spans = self._spans[batch.query].between(due, out)
         seconds = dict.fromkeys(PHASES, 0.0)
         held: list[tuple[float, float]] = []
         at = due
-        for begun, planned, run, written in spans:
-            if begun > at:
-                held.append((at, begun))
-                seconds["held"] += begun - at
-            since = max(at, begun)
-            if planned < due and written < out:
-                seconds["early"] += max(0.0, written - since)
+        for each in self._spans[batch.query].between(due, out):
+            if each.held > at:
+                seconds["data"] += each.held - at
+                at = each.held
+            if each.begun > at:
+                held.append((at, each.begun))
+                seconds["held"] += each.begun - at
+                at = each.begun
+            if each.planned < due and each.out < out:
+                seconds["early"] += max(0.0, each.out - at)
             else:
-                seconds["planning"] += max(0.0, run - since)
-                seconds["running"] += max(0.0, written - max(run, since))
-            at = max(at, written)
+                seconds["planning"] += max(0.0, each.run - at)
+                seconds["running"] += max(0.0, each.out - max(each.run, at))
+            at = max(at, each.out)
         words = self._words(batch, out - limit, seconds, held, due)
         return Cause(batch.query, batch.batch, end, due, out, out - limit, seconds, words)
 
@@ -137,6 +153,8 @@ class Inquiry:
             if not others:
                 return said + f"held {span(took)} although nothing else ran"
             return said + f"held {span(took)} while {_names(others)} ran"
+        if phase == "data":
+            return said + f"no rows came for {span(took)}"
         if phase == "early":
             return (
                 said + f"still busy for {span(took)} with a batch that had read before it was due"
@@ -176,9 +194,3 @@ def _names(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def gaps(batches: Sequence[Batch]) -> list[tuple[float, float]]:
-    """Stretches between batches, in which a query was held or had nothing to do."""
-    spans = Spans(batches).of
-    return [(a[3], b[0]) for a, b in pairwise(spans) if b[0] > a[3]]

@@ -1,12 +1,13 @@
 """The figures of a run: a verdict for each query and where the time went. Also what ``--json`` has.
 
-A latency is counted from the moment at which a window can first be complete (its end and the
-delay with which its rows usually arrive), for a query without windows from the arrival of the
-oldest row of a batch.
+A latency is counted as the objective is: from the moment at which a window can first be complete
+(its end and the delay with which its rows usually arrive), for a query without windows from the
+arrival of a row.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,18 +15,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from taut.errors import SloError
 from taut.slo import Slo
+from taut.watch.query_board import _ends, _spread
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
-from taut.watch.report.causes import Cause, Inquiry, gaps
+from taut.watch.report.causes import Cause, Inquiry, Spans
+from taut.watch.verdict import budget, measured
 
+Array = NDArray[np.float64]
 WORST = 8
 """Late results of a query that are told one by one."""
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
-    """A window or batch that came out: when, after how long, and whether on time (if asked)."""
+    """A window that came out, or the oldest row of a batch: when, after how long, whether late."""
 
     out: float
     latency: float
@@ -55,6 +61,8 @@ class QueryFigures(msgspec.Struct, frozen=True):
         The objective's own measure, in seconds.
     budget
         Share of the late results that the objective allows that is left; below 0 is overdrawn.
+    delay
+        Seconds after its end at which a window could first be complete, the median.
     held, planning, running
         Seconds in all.
     phases
@@ -73,6 +81,7 @@ class QueryFigures(msgspec.Struct, frozen=True):
     on_time: float | None = None
     budget: float | None = None
     latency: Latency | None = None
+    delay: float = 0.0
     batches: int = 0
     held: float = 0.0
     planning: float = 0.0
@@ -113,9 +122,9 @@ class RunFigures(msgspec.Struct, frozen=True):
 
 def figures(recorded: Recorded) -> RunFigures:
     """All figures of a run."""
-    inquiry = Inquiry(recorded.batches)
-    queries = tuple(_query(recorded, name, inquiry) for name in recorded.queries)
-    latencies = [r.latency for name in recorded.queries for r in results(recorded, name)]
+    inquiry = Inquiry(spans(recorded))
+    them = [_query(recorded, name, inquiry) for name in recorded.queries]
+    queries = tuple(query for query, _ in them)
     bounded = [q for q in queries if q.objective is not None]
     counted = sum(q.results for q in bounded)
     late = sum(q.late for q in bounded)
@@ -128,25 +137,34 @@ def figures(recorded: Recorded) -> RunFigures:
         recorded.ends,
         recorded.run.machine,
         queries,
-        _latency(latencies),
+        _latency(np.concatenate([found for _, found in them])) if them else None,
         sum(q.results for q in queries),
         late,
         1.0 - late / counted if counted else None,
         dict(Counter(turn.why for turn in recorded.turns)),
         _side_by_side(recorded),
         recorded.missing,
-        {name: them[-1] for name, them in recorded.sources.items()},
-        {name: _summed(them) for name, them in recorded.reduced.items()},
-        {name: them[-1] for name, them in recorded.expected.items()},
+        {name: each[-1] for name, each in recorded.sources.items()},
+        {name: _summed(each) for name, each in recorded.reduced.items()},
+        {name: each[-1] for name, each in recorded.expected.items()},
     )
 
 
+def spans(recorded: Recorded) -> dict[str, Spans]:
+    """When each query was held and at work."""
+    return {
+        name: Spans(batches, recorded.held_since(name))
+        for name, batches in recorded.batches.items()
+        if not _resident(recorded, name)
+    }
+
+
 def results(recorded: Recorded, name: str) -> list[Result]:
-    """What a query has put out, in order."""
+    """What a query has put out, in order: its windows, or of every batch the oldest row."""
     started = recorded.started.get(name)
     bound = started.objective if started is not None else None
     found = []
-    for batch in recorded.batches.get(name, ()):
+    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
         for end, due in _dues(batch, started):
             latency = batch.written - due
             late = bound is not None and latency > bound + 1e-6
@@ -154,67 +172,88 @@ def results(recorded: Recorded, name: str) -> list[Result]:
     return found
 
 
+def _resident(recorded: Recorded, name: str) -> bool:
+    """Whether its rows are out long before its batches are."""
+    started = recorded.started.get(name)
+    return started is not None and started.resident > 0
+
+
+def _windowed(batch: Batch, started: Started | None) -> bool:
+    return batch.windows > 0 or (started is not None and started.window is not None)
+
+
 def _dues(batch: Batch, started: Started | None) -> list[tuple[float, float]]:
     """What came out with a batch: its end, and when it could first be complete."""
-    if batch.ends:
-        return [(end, end + batch.delay) for end in batch.ends]
-    if started is not None and started.window is not None:
-        return []
+    if _windowed(batch, started):
+        return [(end, end + max(0.0, batch.delay)) for end in batch.ends]
     oldest = batch.planned - batch.input
     return [(oldest, oldest)] if batch.input > 0.0 else []
 
 
-def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> QueryFigures:
+def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
+    """Latencies, results, and how many were late; as a board counts them."""
+    started = recorded.started.get(name)
+    bound = math.inf if started is None or started.objective is None else started.objective
+    parts = [np.zeros(0)]
+    count = late = 0
+    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
+        if _windowed(batch, started):
+            window = started.window if started else None
+            parts.append(batch.written - _ends(batch, window) - max(0.0, batch.delay))
+            count += batch.windows
+            late += min(batch.late, batch.windows)
+        else:
+            parts.append(_spread(batch))
+            count += len(parts[-1])
+            late += int((parts[-1] > bound).sum())
+    if reduced := recorded.reduced.get(name):
+        # rows of a reduce are counted, not the moments of its batches
+        late = sum(each.late for each in reduced)
+        count = late + sum(each.on_time for each in reduced)
+    return np.concatenate(parts), count, late
+
+
+def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigures, Array]:
     started = recorded.started.get(name) or Started(recorded.begins, name)
     batches = recorded.batches.get(name, [])
-    found = results(recorded, name)
-    # records list the last ends only where many windows came out at once; they count them all
-    extra = sum(max(0, batch.windows - len(batch.ends)) for batch in batches if batch.ends)
-    count = len(found) + extra
-    late = _late(found, batches, started)
-    latencies = [result.latency for result in found]
+    latencies, count, late = _measured(recorded, name)
+    objective = started.objective
+    if objective is None and (reduced := recorded.reduced.get(name)):
+        objective = reduced[-1].objective
     ended = recorded.ended.get(name)
     causes = _causes(recorded, name, inquiry)
     slo = _slo(started)
-    allowed = (1.0 - slo.quantile) * count if slo and slo.quantile is not None else 0.0
-    return QueryFigures(
+    observed = _observed(slo, latencies) if objective is not None else None
+    worked = Spans(batches, recorded.held_since(name)).of
+    figures = QueryFigures(
         name,
         "running" if ended is None else "failed" if ended.error else "ended",
-        _verdict(slo, latencies, late, count),
+        measured(slo, objective, observed, count, late),
         started.slo,
-        started.objective,
+        objective,
         started.window,
-        _observed(slo, latencies),
+        observed,
         count,
         late,
-        1.0 - late / count if count and started.objective is not None else None,
-        1.0 - late / allowed if allowed > 0.0 else None,
+        1.0 - late / count if count and objective is not None else None,
+        budget(slo, count, late) if count else None,
         _latency(latencies),
+        float(np.median([batch.delay for batch in batches])) if batches else 0.0,
         len(batches),
-        sum(until - since for since, until in gaps(batches)),
-        sum(max(0.0, batch.run - batch.begun) for batch in batches),
-        sum(max(0.0, batch.written - max(batch.run, batch.begun)) for batch in batches),
+        sum(span.begun - span.held for span in worked),
+        sum(span.run - span.begun for span in worked),
+        sum(span.out - span.run for span in worked),
         dict(Counter(cause.phase for cause in causes)),
         tuple(sorted(causes, key=lambda cause: -cause.late_by)[:WORST]),
         None if ended is None else ended.error,
         started.resident,
     )
-
-
-def _late(found: Sequence[Result], batches: Sequence[Batch], started: Started) -> int:
-    if started.objective is None:
-        return 0
-    unlisted = sum(
-        max(0, batch.late - sum(r.late for r in found if r.batch == batch.batch))
-        for batch in batches
-        if batch.ends and batch.windows > len(batch.ends)
-    )
-    return sum(result.late for result in found) + unlisted
+    return figures, latencies
 
 
 def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[Cause]:
     started = recorded.started.get(name)
-    if started is None or started.objective is None:
+    if started is None or started.objective is None or started.resident:
         return []
     return [
         inquiry.why(batch, end, due, due + started.objective)
@@ -225,36 +264,27 @@ def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[Cause]:
 
 
 def _slo(started: Started) -> Slo | None:
-    return None if started.slo is None or started.objective is None else Slo(started.slo)
-
-
-def _observed(slo: Slo | None, latencies: Sequence[float]) -> float | None:
-    if slo is None or not latencies:
+    try:
+        return None if started.slo is None else Slo(started.slo)
+    except SloError:
         return None
-    if slo.quantile is None:
-        return float(np.mean(latencies))
-    return float(np.quantile(latencies, slo.quantile, method="inverted_cdf"))
 
 
-def _verdict(slo: Slo | None, latencies: Sequence[float], late: int, count: int) -> str:
-    if slo is None:
-        return "no objective"
-    observed = _observed(slo, latencies)
-    if observed is None:
-        return "no data"
-    met = observed <= slo.seconds if slo.quantile is None else slo.allows(min(late, count), count)
-    if not met:
-        return "missed"
-    return "at risk" if observed > 0.9 * slo.seconds else "met"
-
-
-def _latency(latencies: Sequence[float]) -> Latency | None:
-    if not latencies:
+def _observed(slo: Slo | None, latencies: Array) -> float | None:
+    """The objective's own measure; where that cannot be read, the largest."""
+    if not len(latencies):
         return None
-    p50, p90, p99 = (
-        float(np.quantile(latencies, share, method="inverted_cdf")) for share in (0.5, 0.9, 0.99)
-    )
-    return Latency(float(np.mean(latencies)), p50, p90, p99, float(max(latencies)))
+    if slo is not None and slo.quantile is None:
+        return float(latencies.mean())
+    rank = slo.quantile if slo is not None and slo.quantile is not None else 1.0
+    return float(np.quantile(latencies, rank, method="inverted_cdf"))
+
+
+def _latency(latencies: Array) -> Latency | None:
+    if not len(latencies):
+        return None
+    p50, p90, p99 = np.quantile(latencies, (0.5, 0.9, 0.99), method="inverted_cdf").tolist()
+    return Latency(float(latencies.mean()), p50, p90, p99, float(latencies.max()))
 
 
 def _side_by_side(recorded: Recorded) -> dict[str, float]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from taut.watch.recorded import Recorded
 from taut.watch.report import html
-from taut.watch.report.causes import PHASES, Cause, Spans, gaps
-from taut.watch.report.figures import QueryFigures, RunFigures, results
-from taut.watch.report.svg import Mark, Row, over_time, timeline
+from taut.watch.report.causes import PHASES, Cause
+from taut.watch.report.figures import QueryFigures, RunFigures, results, spans
+from taut.watch.report.svg import MARKS, Mark, Row, clock, over_time, timeline
 
 ZOOM = 30.0
 """Seconds around the worst result that are drawn in full."""
@@ -19,6 +19,15 @@ KEY = (
     '<p class="key muted"><i class="held"></i>held<i class="planning"></i>planning'
     '<i class="running"></i>running<i class="flag"></i>a late result came out</p>'
 )
+
+
+_TOLD = {
+    "held": "it waited for its turn",
+    "early": "a batch was at work that had read too early for it",
+    "planning": "from being let go until the plan was made",
+    "running": "from then until the rows were out",
+    "data": "no rows came",
+}
 
 
 def report(recorded: Recorded, found: RunFigures) -> str:
@@ -47,7 +56,7 @@ def report(recorded: Recorded, found: RunFigures) -> str:
             html.paragraph(
                 "Seconds. A latency counts from the moment at which a window could first be "
                 "complete (its end and the delay with which its rows usually came), for a query "
-                "without windows from the arrival of the oldest row of a batch."
+                "without windows from the arrival of a row. Delay: from a window's end to then."
             ),
             figures_table(found),
         ],
@@ -112,13 +121,19 @@ def verdicts(found: RunFigures) -> str:
                 html.seconds(q.observed),
                 html.percent(q.on_time),
                 f"{q.late:,} of {q.results:,}" if q.objective is not None else "-",
-                "-" if q.budget is None else f"{100.0 * q.budget:.0f} %",
-                q.state,
+                _budget(q.budget),
+                q.state if q.state != "running" else "ran on",
             ]
             for q in found.queries
         ],
         numbers_from=3,
     )
+
+
+def _budget(left: float | None) -> str:
+    if left is None:
+        return "-"
+    return f"{100.0 * left:.0f} %" if left >= 0.0 else f"{1.0 - left:.1f} x used"
 
 
 def _late(found: RunFigures) -> list[str]:
@@ -137,9 +152,7 @@ def _late(found: RunFigures) -> list[str]:
                 for q in queries
             ],
         ),
-        html.paragraph(
-            f"early: {PHASES['early']}, so that its rows had to wait for the next.", "muted"
-        ),
+        html.paragraph("; ".join(f"{name}: {told}" for name, told in _TOLD.items()) + ".", "muted"),
     ]
     worst = sorted((cause for q in queries for cause in q.worst), key=lambda c: -c.late_by)[:12]
     parts.append(html.paragraph("The worst of them:"))
@@ -164,7 +177,7 @@ def _late(found: RunFigures) -> list[str]:
 
 
 def _result(cause: Cause, found: RunFigures) -> str:
-    return f"due {cause.due - found.began:.1f} s into the run"
+    return f"due {clock(round(cause.due - found.began, 1))} into the run"
 
 
 def latencies(recorded: Recorded, found: RunFigures) -> list[str]:
@@ -186,7 +199,7 @@ def latencies(recorded: Recorded, found: RunFigures) -> list[str]:
         return []
     most = max(query.results for query in found.queries)
     told = "Each mark is a result, square where it was late; the dashed line is the objective."
-    if most > 320:
+    if most > MARKS:
         told += " Where there are many, each mark is the worst of its stretch of time."
     return [
         html.heading("Latency against objective"),
@@ -197,24 +210,19 @@ def latencies(recorded: Recorded, found: RunFigures) -> list[str]:
 
 def rows(recorded: Recorded) -> list[Row]:
     """The queries' lines on a timeline."""
-    found = []
-    for name in recorded.queries:
-        batches = recorded.batches.get(name, [])
-        if not batches:
-            continue
-        spans = Spans(batches).of
-        found.append(
-            Row(
-                name,
-                {
-                    "held": gaps(batches),
-                    "planning": [(begun, run) for begun, _, run, _ in spans],
-                    "running": [(run, out) for _, _, run, out in spans],
-                },
-                [result.out for result in results(recorded, name) if result.late],
-            )
+    return [
+        Row(
+            name,
+            {
+                "held": [(span.held, span.begun) for span in them.of],
+                "planning": [(span.begun, span.run) for span in them.of],
+                "running": [(span.run, span.out) for span in them.of],
+            },
+            [result.out for result in results(recorded, name) if result.late],
         )
-    return found
+        for name, them in spans(recorded).items()
+        if them.of
+    ]
 
 
 def turns(recorded: Recorded, found: RunFigures) -> list[str]:
@@ -239,10 +247,14 @@ def turns(recorded: Recorded, found: RunFigures) -> list[str]:
         parts.append(
             html.picture(
                 timeline(
-                    f"Who ran around the slowest result, of {query}", lines, since, since + ZOOM
+                    f"Who ran around the slowest result, of {query}",
+                    lines,
+                    since,
+                    since + ZOOM,
+                    found.began,
                 ),
-                f"{ZOOM:.0f} s around the slowest result ({query}, {html.seconds(latency)} s): "
-                f"from {since - found.began:.0f} s into the run on.",
+                f"{ZOOM:.0f} s around the slowest result: {query}, {html.seconds(latency)} s, "
+                f"out {clock(round(out - found.began, 1))} into the run.",
                 KEY,
             )
         )
@@ -375,6 +387,7 @@ def figures_table(found: RunFigures) -> str:
         "p90",
         "p99",
         "max",
+        "delay",
         "batches",
         "held",
         "planning",
@@ -394,4 +407,5 @@ def _figures(q: QueryFigures) -> list[str]:
         ]
     )
     spent = [f"{value:.1f}" for value in (q.held, q.planning, q.running)]
-    return [q.name, f"{q.results:,}", *measured, f"{q.batches:,}", *spent]
+    delay = html.seconds(q.delay) if q.window else "-"
+    return [q.name, f"{q.results:,}", *measured, delay, f"{q.batches:,}", *spent]

@@ -31,7 +31,7 @@ svg{display:block;width:100%;height:auto;font:11px system-ui,sans-serif}
 svg text{fill:var(--muted)}svg path{fill:none}
 svg .grid{stroke:var(--grid);stroke-width:1}
 svg .limit{stroke:var(--limit);stroke-width:1;stroke-dasharray:5 4}
-svg .ok{stroke:var(--ok);stroke-width:4;stroke-linecap:round}
+svg .ok{stroke:var(--ok);stroke-width:5;stroke-linecap:round}
 svg .bad,svg .flag{stroke:var(--bad);stroke-width:6;stroke-linecap:square}
 svg .flag{stroke-width:4}
 svg .held{stroke:var(--held);stroke-width:2}

@@ -141,8 +141,14 @@ class Row:
     late: list[float]
 
 
-def timeline(title: str, rows: Sequence[Row], since: float, until: float) -> str:
-    """Who was held and who ran, when. What is nearer than half a point is drawn as one."""
+def timeline(
+    title: str, rows: Sequence[Row], since: float, until: float, zero: float | None = None
+) -> str:
+    """Who was held and who ran, when. What is nearer than half a point is drawn as one.
+
+    Times are shown from ``zero`` on, or else from ``since``.
+    """
+    zero = since if zero is None else zero
     left = min(220.0, 16.0 + 7.0 * max((len(row.name) for row in rows), default=4))
     height = _TOP + 18.0 * len(rows) + _BOTTOM
     x = Scale(since, max(until, since + 1e-3), left, WIDTH - _RIGHT)
@@ -150,9 +156,9 @@ def timeline(title: str, rows: Sequence[Row], since: float, until: float) -> str
     kinds = list(dict.fromkeys(kind for row in rows for kind in row.stretches))
     told = f"{until - since:,.0f} s of {len(rows)} queries: {', '.join(kinds)}; late results marked"
     sheet = Sheet(title, told, WIDTH, height)
-    for at in ticks(0.0, until - since, 8):
-        sheet.line(x(since + at), _TOP, x(since + at), height - _BOTTOM, "grid")
-        sheet.text(x(since + at), height - 7.0, clock(at), "middle")
+    for at in ticks(since - zero, until - zero, 8):
+        sheet.line(x(zero + at), _TOP, x(zero + at), height - _BOTTOM, "grid")
+        sheet.text(x(zero + at), height - 7.0, clock(at), "middle")
     for n, row in enumerate(rows):
         y = _TOP + 18.0 * n + 9.0
         name = row.name if len(row.name) <= 28 else row.name[:27] + "…"
@@ -209,14 +215,16 @@ def nice_top(value: float) -> float:
 def clock(seconds: float) -> str:
     """A time since the start.
 
-    >>> clock(5.0), clock(0.5), clock(90.0), clock(5400.0)
-    ('5 s', '0.5 s', '1:30', '1:30:00')
+    >>> clock(5.0), clock(0.5), clock(90.0), clock(62.5), clock(5400.0)
+    ('5 s', '0.5 s', '1:30', '1:02.5', '1:30:00')
     """
     if seconds < 60.0:
         return f"{seconds:g} s"
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    tenths = round(10.0 * seconds)
+    hours, minutes, rest = tenths // 36000, tenths // 600 % 60, tenths // 10 % 60
+    part = f".{tenths % 10}" if tenths % 10 else ""
+    shown = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+    return f"{shown}:{rest:02}{part}"
 
 
 def _frame(sheet: Sheet, x: Scale, y: Scale, high: float, unit: str) -> None:
