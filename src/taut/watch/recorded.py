@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from taut.errors import TautError
 from taut.watch.records import (
-    VERSION,
     Batch,
     Ended,
     Expected,
@@ -22,8 +19,8 @@ from taut.watch.records import (
     Source,
     Started,
     Turn,
-    decode,
 )
+from taut.watch.runs import VARIABLE, folder_of_runs, read, runs
 
 
 class RunError(TautError, ValueError):
@@ -51,17 +48,15 @@ class Recorded:
         first = next(them, None)
         if not isinstance(first, Run):
             raise RunError(f"{where} holds no run: a trace begins with a record of kind 'run'")
-        found = cls(_of_this_version(first, where))
+        found = cls(first)
         for record in them:
-            found._take(record, where)
+            found._take(record)
         for batches in found.batches.values():
             batches.sort(key=lambda batch: batch.written)
         return found
 
-    def _take(self, record: Record, where: str) -> None:
+    def _take(self, record: Record) -> None:
         match record:
-            case Run():
-                _of_this_version(record, where)
             case Started():
                 self.started[record.query] = record
                 self.ended.pop(record.query, None)
@@ -113,69 +108,22 @@ class Recorded:
 
 
 def load(run: str | Path) -> Recorded:
-    """Read a run: its folder, or a single file of it; ``.jsonl``, or the same with ``.gz``."""
-    path = Path(run)
-    return Recorded.of(_read(path), str(path))
+    """Read a run: its folder, the folder of several for the newest, or a single file."""
+    return Recorded.of(read(run), str(run))
 
 
-def newest(folder: str | Path | None = None) -> Path:
-    """The newest run in a folder of runs; without one, in that where runs are recorded."""
-    where = Path(folder or "taut-runs")
-    runs = [path for path in where.glob("*/") if any(path.glob("*.jsonl"))]
-    if not runs:
-        raise RunError(f"no run in {str(where)!r}")
-    return max(runs, key=lambda path: max(file.stat().st_mtime for file in path.glob("*.jsonl")))
-
-
-def _of_this_version(run: Run, where: str) -> Run:
-    if run.version > VERSION:
-        raise _newer(run.version, where)
-    return run
-
-
-def _newer(version: int, where: str) -> RunError:
-    return RunError(
-        f"{where} was recorded in format {version}, by a newer Taut; this one reads formats up to "
-        f"{VERSION}: read it with the Taut that wrote it, or a newer one"
-    )
-
-
-def _read(path: Path) -> Iterator[Record]:
-    for file in _files(path):
-        lines = _lines(file)
-        for n, line in enumerate(lines, 1):
-            try:
-                yield decode(line)
-            except msgspec.ValidationError as error:
-                raise _refused(line, f"{file}, line {n}", error) from None
-            except msgspec.DecodeError as error:
-                if n < len(lines):
-                    raise RunError(f"{file}, line {n}: no record of a run: {error}") from None
-                # the last line of a run that was killed is cut off: all before it counts
-
-
-def _refused(line: bytes, where: str, error: Exception) -> RunError:
-    """Why a line is no record: that a newer version wrote it, or what is wrong with it."""
-    found = msgspec.json.decode(line)
-    version = found.get("version") if isinstance(found, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        return _newer(version, where)
-    return RunError(f"{where}: no record of a run: {error}")
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    found = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
+def newest() -> Path:
+    """The newest run where runs are recorded by default."""
+    folder = folder_of_runs()
+    if folder is None:
+        raise RunError(
+            f"no run is named, and {VARIABLE}={os.environ.get(VARIABLE, '')} says that none are "
+            "recorded: give the folder of a run"
+        )
+    found = runs()
     if not found:
-        what = "has no files *.jsonl" if path.is_dir() else "does not exist"
-        raise RunError(f"run {str(path)!r} {what}: give the folder of a run, or a file of it")
-    return found
-
-
-def _lines(file: Path) -> list[bytes]:
-    try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError) as error:
-        raise RunError(f"{file} cannot be read: {error}") from None
-    return [line for line in data.split(b"\n") if line.strip()]
+        raise RunError(
+            f"no run is named, and none is recorded in {str(folder)!r}: a taut.Runtime records "
+            f"there while it runs; give the folder of a run, or name theirs in {VARIABLE}"
+        )
+    return found[-1]

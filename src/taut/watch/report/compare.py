@@ -55,8 +55,8 @@ def compare(recorded: tuple[Recorded, Recorded], found: Pair) -> str:
     )  # fmt: skip
 
 
-def change(before: float | None, after: float | None, *, more_is_better: bool = False) -> html.Raw:
-    """How much a figure differs, in per cent, and whether that is for the better."""
+def change(before: float | None, after: float | None) -> html.Raw:
+    """How much a latency differs, in per cent, and whether that is for the better."""
     if before is None or after is None:
         return html.Raw("-")
     if before <= 0.0:
@@ -64,9 +64,22 @@ def change(before: float | None, after: float | None, *, more_is_better: bool = 
     part = after / before - 1.0
     if abs(part) < 0.005:
         return html.Raw("same")
-    better = (part > 0.0) == more_is_better
-    kind, word = ("better", "better") if better else ("worse", "worse")
-    return html.Raw(f'<span class="{kind}">{100.0 * part:+.0f} % ({word})</span>')
+    return _judged(f"{100.0 * part:+.0f} %", better=part < 0.0)
+
+
+def _points(before: float | None, after: float | None) -> html.Raw:
+    """How much a share differs, where more is better."""
+    if before is None or after is None:
+        return html.Raw("-")
+    points = 100.0 * (after - before)
+    return (
+        html.Raw("same") if abs(points) < 0.05 else _judged(f"{points:+.1f} points", points > 0.0)
+    )
+
+
+def _judged(text: str, better: bool) -> html.Raw:
+    word = "better" if better else "worse"
+    return html.Raw(f'<span class="{word}">{text} ({word})</span>')
 
 
 def _name(found: RunFigures) -> str:
@@ -102,7 +115,7 @@ def _overall(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
             "on time",
             html.percent(a.on_time),
             html.percent(b.on_time),
-            change(a.on_time, b.on_time, more_is_better=True),
+            _points(a.on_time, b.on_time),
         ],
     ]
     for name, of in measures.items():
