@@ -30,6 +30,8 @@ _APART = 1.5
 _USUAL = 0.7
 _AROUND = 4.0
 """Seconds around a batch in which others tell how slow the machine was."""
+_ROUNDS = 6
+"""In which what input costs and how slow the machine was are told apart; then they stand."""
 _LEAST = 1e-4
 
 
@@ -118,14 +120,14 @@ def fit(batches: Mapping[str, Sequence[Batch]], cores: float) -> tuple[Pace, dic
     times, running = _running(list(timed.values()))
     most = int(running.max(initial=1))
     pace = Pace.usual(cores, most)
-    slopes = _slopes(timed, _works(timed, times, _done(times, running, pace)))
     if _told(timed, times, running):
         tried = [Pace(float(step), cores, most) for step in _STEPS]
 
         def spread(each: Pace) -> float:
             """How far batches are from what their query's usually cost, at this pace."""
             works = _works(timed, times, _done(times, running, each))
-            noises = [_noise(timed[name], works[name], slopes[name])[1] for name in timed]
+            slopes = {n: _slope(t.input[STARTING:], works[n][STARTING:]) for n, t in timed.items()}
+            noises = [_noise(timed[n], works[n], slope)[1] for n, slope in slopes.items()]
             return float(np.mean(np.abs(np.log(np.concatenate(noises)))))
 
         pace = min(tried, key=spread)
@@ -134,10 +136,11 @@ def fit(batches: Mapping[str, Sequence[Batch]], cores: float) -> tuple[Pace, dic
     slopes = _slopes(timed, works)
     costs = {}
     for name, each in timed.items():
-        fixed, _ = _noise(each, works[name], slopes[name])
+        slope = slopes[name]
+        fixed, _ = _noise(each, works[name], slope)
         leads = np.interp(each.read, times, done) - np.interp(each.since, times, done)
-        noise = works[name] / np.maximum(fixed + slopes[name] * each.input, _LEAST)
-        costs[name] = Cost(fixed, slopes[name], tuple(leads.tolist()), tuple(noise.tolist()))
+        noise = _ratio(each, works[name], slope)
+        costs[name] = Cost(fixed, slope, tuple(leads.tolist()), tuple(noise.tolist()))
     return pace, costs
 
 
@@ -207,15 +210,25 @@ def _slopes(timed: Mapping[str, _Timed], works: Mapping[str, Array]) -> dict[str
     While a machine is slow, batches take longer and so the next ones find more input: that would
     pass for a cost of input. So batches are seen against those of the other queries around them.
     """
-    level = _levels(timed, works)
-    return {
-        name: _slope(t.input[of], (works[name] / level[name])[of])
-        for name, t in timed.items()
-        for of in (_examples(len(t.input)),)
-    }
+    slopes = dict.fromkeys(timed, 0.0)
+    for _ in range(_ROUNDS):
+        level = _levels(timed, {n: _ratio(timed[n], works[n], slopes[n]) for n in timed})
+        slopes = {
+            name: _slope(t.input[of], (works[name] / level[name])[of])
+            for name, t in timed.items()
+            for of in (_examples(len(t.input)),)
+        }
+    return slopes
+
+
+def _ratio(each: _Timed, work: Array, slope: float) -> Array:
+    """By which factor each batch took longer than its input says."""
+    return work / np.maximum(_noise(each, work, slope)[0] + slope * each.input, _LEAST)
 
 
 def _slope(x: Array, y: Array) -> float:
+    if len(x) < 4:
+        return 0.0
     usual = y <= 3.0 * max(float(np.median(y)), _LEAST)
     x, y = x[usual], y[usual]
     x, y = x - x.mean(), y - y.mean()

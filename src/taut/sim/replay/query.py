@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 from taut.policy.view import Delay, Operator, Stream
 from taut.sim.queries.microbatch import QueryAtWork
 from taut.sim.replay.costs import STARTING, Cost
 
+_DRIFT = 3.0
+"""Batches by which the order of those recorded may be off the clock."""
 _MICRO = 1e-6
 """Window ends are whole microseconds: what lies nearer is the same."""
 
@@ -97,6 +101,8 @@ class Past:
         Seconds from one window end to the next; None for a query without windows.
     results
         Windows that came out, or a row each second where there are no windows.
+    times
+        When each batch of ``cost`` began.
     begins, ends
         When it planned its first batch, and when it had ended, if it had.
     """
@@ -109,6 +115,7 @@ class Past:
     ends: float | None
     front: Front
     cost: Cost
+    times: tuple[float, ...]
 
 
 class Replayed(QueryAtWork):
@@ -121,7 +128,9 @@ class Replayed(QueryAtWork):
         self._ran_with = -math.inf
         self._input = 0.0
         self._catching_up = False
-        self._drawn = 0
+        gaps = [after - before for before, after in pairwise(past.times)]
+        self._far = _DRIFT * median(gaps) if gaps else math.inf
+        self._drawn = -1
         self._noise = 1.0
         self._next = 0
         """Of the results that were recorded."""
@@ -129,14 +138,31 @@ class Replayed(QueryAtWork):
     # -- what a batch costs ------------------------------------------------------------------
 
     def lead(self, now: float) -> float:
-        cost = self.past_record.cost
-        # in the order in which they were recorded, and again without those of the start
-        n, of = self._drawn, len(cost.noise)
-        start = STARTING if of > 2 * STARTING else 0
-        n = n if n < of else start + (n - of) % (of - start)
-        self._drawn += 1
-        self._noise = cost.noise[n]
-        return cost.leads[n]
+        n = self._like(now)
+        self._noise = self.past_record.cost.noise[n]
+        return self.past_record.cost.leads[n]
+
+    def _like(self, now: float) -> int:
+        """The recorded batch that this one is like: the one after that of the last.
+
+        Where that lies too far from this moment, the nearest: a slow stretch of the machine slows
+        down whoever is at work then.
+        """
+        times = self.past_record.times
+        n = self._drawn + 1
+        if n >= len(times) or abs(times[n] - now) > self._far:
+            n = self._nearest(now)
+        self._drawn = n
+        return n
+
+    def _nearest(self, now: float) -> int:
+        """Only the first are like the first ones; what lasts longer than the record goes round."""
+        times = self.past_record.times
+        first = STARTING if self.batches >= STARTING and len(times) > 2 * STARTING else 0
+        if now > times[-1] > times[first]:
+            now = times[first] + (now - times[first]) % (times[-1] - times[first])
+        n = bisect_left(times, now, lo=first, hi=len(times) - 1)
+        return n - 1 if n > first and now - times[n - 1] < times[n] - now else n
 
     def ingest(self, now: float) -> float:
         self._learn_delay()
