@@ -184,7 +184,7 @@ def joined(
         if end <= since or begin >= until:
             continue
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901 -- cut to the sheet
-        if found and begin - found[-1][1] < near:
+        if found and begin - found[-1][1] <= near:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
             found.append((begin, end))
