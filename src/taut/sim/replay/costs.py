@@ -144,7 +144,7 @@ def fit(batches: Mapping[str, Sequence[Batch]], cores: float) -> tuple[Pace, dic
     return pace, costs
 
 
-def since(batches: Sequence[Batch]) -> list[float]:
+def begun_at(batches: Sequence[Batch]) -> list[float]:
     """When each batch began to be worked on: when its turn was granted, or the last was out."""
     found = []
     before = -np.inf
@@ -156,7 +156,7 @@ def since(batches: Sequence[Batch]) -> list[float]:
 
 
 def _timed(batches: Sequence[Batch]) -> _Timed:
-    begun = np.array(since(batches))
+    begun = np.array(begun_at(batches))
     out = np.array([batch.written for batch in batches])
     read = np.clip([batch.planned for batch in batches], begun, out)
     return _Timed(begun, read, out, np.array([batch.input for batch in batches]))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from taut.sim.replay.costs import Cost, Pace, fit, since
+from taut.sim.replay.costs import Cost, Pace, begun_at, fit
 from taut.sim.replay.query import Front, Past, Result
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Started
@@ -87,7 +87,7 @@ def _past(recorded: Recorded, name: str, batches: Sequence[Batch], cost: Cost) -
         ends=None if ended is None else ended.at - zero,
         front=Front(_reads(batches, zero), _gaps(recorded, name, batches, zero)),
         cost=cost,
-        times=tuple(at - zero for at in since(batches)),
+        times=tuple(at - zero for at in begun_at(batches)),
     )
 
 
