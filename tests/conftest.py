@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Eventually = Callable[..., None]
+
+# no test leaves a trace of its runs behind, nor does a process that one starts
+os.environ["TAUT_TRACE"] = "off"
 
 
 @pytest.fixture(scope="session")

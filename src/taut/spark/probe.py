@@ -37,6 +37,34 @@ class ProgressFacts:
     state_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A batch whose rows are out.
+
+    Attributes
+    ----------
+    begun, planned
+        When the query was let go, and when the batch's offsets were fetched; 0 if not known.
+    arrived_over
+        Seconds over which its rows came, up to ``planned``.
+    after, upto
+        The windows that came out with it end in between.
+    windows, late
+        How many those are, and how many were late.
+    delay
+        Seconds after its end at which a window can first be complete.
+    """
+
+    begun: float
+    planned: float
+    arrived_over: float
+    after: float
+    upto: float
+    windows: int
+    late: int
+    delay: float
+
+
 class BatchReader:
     """Reads what batch a query has planned, from its execution in the JVM.
 
@@ -174,6 +202,7 @@ class Probe:
         self._cost = BatchCost()
         self._planned: float | None = None
         self._input = 0.0
+        self._arrived_over = 0.0
         self._started = 0.0
         self._swept = (0.0, 0.0)
         self._catching_up = False
@@ -185,8 +214,17 @@ class Probe:
         """The query was let go: its next batch starts to be planned."""
         self._started = now
 
-    def planned(self, facts: BatchFacts, progress: Callable[[], ProgressFacts | None]) -> None:
-        """A batch is planned; every few seconds the last one's progress is looked at."""
+    def planned(
+        self,
+        facts: BatchFacts,
+        progress: Callable[[], ProgressFacts | None],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """A batch is planned; every few seconds the last one's progress is looked at.
+
+        ``fresh``: Spark had looked for rows all the time, so that they have only just come.
+        """
         before, last = self.watermark, self._planned
         self.watermark = max(before, facts.watermark)
         if last is not None:
@@ -195,21 +233,33 @@ class Probe:
                 self._sample(progress(), self._input)
             self._learn_delay(before, last, facts)
             self._input = max(0.0, facts.planned - last)
+        self._arrived_over = 0.0 if fresh else self._input
         self._planned = facts.planned
         self._swept = (before, self.watermark)
         self._known = None
 
-    def written(self, now: float) -> None:
+    def written(self, now: float) -> Out:
         """The batch's rows are out."""
         self.batches += 1
         if self._started:
             self._cost.observe(self._input, now - self._started)
-        self._count(now, *self._swept)
+        delay = max(0.0, self._delays.estimate().mean)
+        windows, late = self._count(now, *self._swept, delay)
         if self.window is None and self._planned is not None:
-            self.latency = now - self._planned + self._input
+            self.latency = now - self._planned + self._arrived_over
+        out = Out(
+            self._started,
+            self._planned or 0.0,
+            self._arrived_over,
+            *self._swept,
+            windows,
+            late,
+            delay,
+        )
         self._started = now
         self._swept = (0.0, 0.0)
         self._known = None
+        return out
 
     def next_end(self) -> float | None:
         """The end of the first window that is not out, None when that is not known."""
@@ -260,16 +310,18 @@ class Probe:
         assert self._known in (None, self._look())
         assert self.late <= self.windows
 
-    def _count(self, now: float, after: float, upto: float) -> None:
-        """The windows that end in (after, upto] are out."""
+    def _count(self, now: float, after: float, upto: float, delay: float) -> tuple[int, int]:
+        """The windows that end in (after, upto] are out: how many, and how many are late."""
         ended = self._ends(after, upto)
         if not ended or self.window is None:
-            return
+            return 0, 0
         self.windows += ended
         self.latency = now - self.window.end_after(upto - self.window.slide)
-        if self.objective > 0:
-            overdue = now - self.objective - max(0.0, self._delays.estimate().mean)
-            self.late += self._ends(after, min(upto, overdue))
+        if self.objective <= 0:
+            return ended, 0
+        late = self._ends(after, min(upto, now - self.objective - delay))
+        self.late += late
+        return ended, late
 
     def _look(self) -> _Known:
         rate = self._rows_in / self._row_seconds if self._row_seconds > 0 else 0.0

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taut.duration import seconds as to_seconds
@@ -21,7 +22,8 @@ from taut.spark.gate import Gate, Interrupted, JvmLatch
 from taut.spark.probe import BatchReader, Probe, read_progress
 from taut.spark.sinks import SinkFunction
 from taut.spark.source.control import Sources
-from taut.spark.window import Look, Shape, WindowLearner, look_at_windows
+from taut.spark.watching import Watching
+from taut.spark.window import Look, Shape, Window, WindowLearner, look_at_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,12 +57,23 @@ class Status:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """Where a query stands with its runtime: since when, when it is due, and its slack."""
+
+    state: str
+    since: float
+    due: float | None
+    slack: Slack | None
+
+
 class _Owner(Protocol):
     """What a query needs of its runtime."""
 
     spark: SparkSession
     _turns: Turns
     _lock: Any
+    _watching: Watching
 
     def _planned(self, query: Query) -> bool: ...
     def _written(self, query: Query, now: float, watermark: float | None) -> bool: ...
@@ -77,6 +90,12 @@ class _Started(ABC):
     """Whether its failure has been told."""
     over = False
     """Whether the runtime knows that it has ended."""
+    started_at = 0.0
+    ended_told = False
+    """Whether those who watch know that it has ended."""
+    resident = 0
+    """Tasks that its sources keep for good."""
+    slo: Slo | None
     _lock_file: CheckpointLock
 
     @property
@@ -125,6 +144,15 @@ class _Started(ABC):
         seconds = to_seconds(timeout)
         end_all([self], time.monotonic() + seconds, seconds)
 
+    @property
+    @abstractmethod
+    def window(self) -> Window | None:
+        """The window whose results it puts out, as far as it is known."""
+
+    @abstractmethod
+    def stands(self, now: float) -> Stands | None:
+        """Where it stands with the runtime, whose lock is held; None when it has ended."""
+
     @abstractmethod
     def drain(self) -> None:
         """Let a written batch commit; no further one runs."""
@@ -155,15 +183,17 @@ class StockQuery(_Started):
         shape: Shape,
         lock: CheckpointLock,
         resident: int = 0,
+        watching: Watching | None = None,
     ) -> None:
         self.name = name
         self.slo = slo
         self.shape = shape
         self.sink = sink
         self.resident = resident
-        """Tasks that its sources keep for good."""
         self._lock_file = lock
         self._ending = False
+        self._watching = watching
+        self._last_run = 0.0
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
         """Start it, in a scheduler pool of its own if one is named."""
@@ -176,6 +206,15 @@ class StockQuery(_Started):
         finally:
             if pool is not None:
                 spark.sparkContext._jsc.setLocalProperty(key, before)
+
+    @property
+    def window(self) -> Window | None:
+        """The window of its plan; which of them are out is not known."""
+        return self.shape.window
+
+    def stands(self, now: float) -> Stands | None:
+        """It runs, or it has ended."""
+        return Stands("running", self.started_at, None, None) if self.active else None
 
     def status(self) -> Status:
         """Where the query stands."""
@@ -195,6 +234,7 @@ class StockQuery(_Started):
         return True
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
+        run = time.time()
         try:
             self.sink(df, batch_id)
         except Exception:
@@ -202,6 +242,9 @@ class StockQuery(_Started):
             if self._ending:
                 raise Interrupted from None
             raise
+        before, self._last_run = self._last_run or run, run
+        if self._watching is not None:
+            self._watching.wrote_freely(self.name, batch_id, run, time.time(), run - before)
 
 
 class Query(_Started):
@@ -227,6 +270,7 @@ class Query(_Started):
         self.sink = sink
         self._lock_file = lock
         self._planned_batch: BatchReader | None = None
+        self._called = 0.0
         self._failure: str | None = None
         self._looks = 0
         self._blind = False
@@ -247,6 +291,11 @@ class Query(_Started):
         """Start it; its first batch waits at the gate for a turn."""
         self._sources.claim()
         self.query = writer.foreachBatch(self._gate).start()
+
+    @property
+    def window(self) -> Window | None:
+        """The window whose results it puts out, as far as it is known."""
+        return self.probe.window
 
     @property
     def cpu_seconds(self) -> float:
@@ -279,31 +328,33 @@ class Query(_Started):
         now = time.time()
         probe = self.probe
         with self._runtime._lock:
-            turns = self._runtime._turns
-            if self.name in turns and self.active:
-                at, error = turns.state(self.name), None
-                state, slack = at.value, turns.slack(self.name)
-                held = now - turns.since(self.name) if at is State.HELD else None
-            else:
-                error = self.error()
-                state, slack, held = ("failed" if error else "ended"), None, None
-            view = probe.view(now, now, now)
-            reckon = getattr(turns.policy, "slack", None)
-            if error is None and reckon is not None:
-                slack = reckon(now, view)
-        due = [s.sweep + s.delay.mean - now for s in view.streams]
+            stands = self.stands(now) if self.active else None
+        error = self.error() if stands is None else None
+        if stands is None:
+            stands = Stands("failed" if error else "ended", now, None, None)
         return Status(
             self.name,
-            state,
-            held,
-            max(due, default=None),
-            slack,
+            stands.state,
+            now - stands.since if stands.state == State.HELD.value else None,
+            None if stands.due is None else stands.due - now,
+            stands.slack,
             probe.latency,
             probe.windows,
             probe.late,
             probe.batches,
             error,
         )
+
+    def stands(self, now: float) -> Stands | None:
+        """Where it stands with the runtime, whose lock is held; None when it has ended."""
+        turns = self._runtime._turns
+        if self.name not in turns:
+            return None
+        view = self.probe.view(now, now, now)
+        reckon = getattr(turns.policy, "slack", None)
+        slack = turns.slack(self.name) if reckon is None else reckon(now, view)
+        due = max((s.sweep + s.delay.mean for s in view.streams), default=None)
+        return Stands(turns.state(self.name).value, turns.since(self.name), due, slack)
 
     def drain(self) -> None:
         """Let a written batch commit; no further one runs."""
@@ -315,6 +366,7 @@ class Query(_Started):
         self._gate.end()
         self.query.stop()
         self._runtime._ended(self)
+        self._runtime._watching.ended(self, self.error())
         self.release()
         return drained
 
@@ -355,14 +407,27 @@ class Query(_Started):
             if (reader := self._planned_batch) is not None:
                 facts = reader.read()
                 with self._runtime._lock:
-                    self.probe.planned(facts, lambda: read_progress(reader.execution))
+                    turns = self._runtime._turns
+                    loose = self.name in turns and turns.state(self.name) is State.LOOSE
+                    progress = partial(read_progress, reader.execution)
+                    self.probe.planned(facts, progress, fresh=loose)
+        self._called = time.time()
         return self._runtime._planned(self)
 
     def _on_written(self, batch_id: int) -> bool:
         now = time.time()
-        with self._probing(), self._runtime._lock:
-            self.probe.written(now)
-        return self._runtime._written(self, now, self.probe.watermark)
+        # one hold of the lock: the next turn cannot be told before this batch
+        with self._runtime._lock:
+            turns = self._runtime._turns
+            granted = turns.last_turn(self.name) if self.name in turns else 0.0
+            out = None
+            with self._probing():
+                out = self.probe.written(now)
+            goes_on = self._runtime._written(self, now, self.probe.watermark)
+            if out is not None:
+                watching = self._runtime._watching
+                watching.wrote(self, batch_id, granted, self._called, now, out, goes_on)
+        return goes_on
 
     def _on_let_go(self) -> None:
         self.probe.resumed(time.time())
@@ -377,6 +442,7 @@ class Query(_Started):
             if not self._blind:
                 self._blind = True
                 log.warning("query %s: runs without facts from Spark: %r", self.name, error)
+                self._runtime._watching.started(self)
 
     def _on_failed(self, error: Exception | None, batch_id: int) -> None:
         self._runtime._ended(self)
@@ -385,6 +451,7 @@ class Query(_Started):
             return
         self._failure = f"sink raised on batch {batch_id}: {type(error).__name__}: {error}"
         self.told = True
+        self._runtime._watching.ended(self, self._failure)
         log.warning("query %s failed, the others go on: %s", self.name, self._failure)
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
@@ -414,6 +481,7 @@ class Query(_Started):
         if window is not None and window != self.probe.window:
             log.info("query %s: learned %s from its output", self.name, window)
             self.probe.learn_window(window)
+            self._runtime._watching.started(self)
 
 
 def _first_line(text: str) -> str:

@@ -7,13 +7,12 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from taut.duration import seconds as to_seconds
 from taut.errors import RuntimeStopped, StartError, TautError
-from taut.policy import POLICIES, MemoryManaged, Policy, QueryView
+from taut.policy import MemoryManaged, Policy, QueryView
 from taut.policy.turns import Turns
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
@@ -22,19 +21,16 @@ from taut.spark.probe import MemoryProbe
 from taut.spark.query import Query, StockQuery
 from taut.spark.sinks import SinkFunction, file_paths, refuse_old_results
 from taut.spark.source.control import Desk, sources_of
-from taut.spark.window import Shape, Window, inspect
+from taut.spark.starting import STOCK, named_policies, policy_of, refuse_wrong, shape_of
+from taut.spark.watching import Page, Watching
+from taut.spark.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger("taut")
+    from taut.watch.snapshot import Snapshot
 
-STOCK = {
-    "spark-default": "no gate: every query runs as fast as it can, as Spark does by itself",
-    "spark-fair": "no gate, a FAIR scheduler pool for each query",
-    "spark-trigger": "no gate, a processing-time trigger of each query's slide",
-}
-"""The stock baselines, to compare with."""
+log = logging.getLogger("taut")
 
 _POLL = 0.02
 _IDLE_AFTER = 0.3
@@ -55,6 +51,10 @@ class Runtime:
         Turns at a time; by default one for every core.
     hold_limit
         No query is held for longer while others run.
+    trace
+        A folder: every decision and every batch is recorded there, in a folder for each run, of
+        which the newest 20 are kept. False for none; by default that of the variable
+        ``TAUT_TRACE`` (``off`` for none), else ``taut/runs`` in the user's cache.
 
     Examples
     --------
@@ -71,6 +71,7 @@ class Runtime:
         *,
         concurrency: int | None = None,
         hold_limit: str | float = "60 s",
+        trace: bool | str | Path | None = None,
     ) -> None:
         if not hasattr(spark, "_jvm"):
             raise StartError(
@@ -78,10 +79,11 @@ class Runtime:
                 "nothing can be held from here; use a classic session, such as taut.session()"
             )
         self.spark = spark
-        self.policy_name, built = _policy(policy)
+        self.policy_name, built = policy_of(policy)
         cores = spark.sparkContext.defaultParallelism
         self.concurrency = max(1, cores) if concurrency is None else concurrency
         self._turns = Turns(built, concurrency=self.concurrency, hold_limit=to_seconds(hold_limit))
+        self._watching = Watching(self, trace)
         self._memory = MemoryProbe(spark) if isinstance(built, MemoryManaged) else None
         self._queries: dict[str, Query | StockQuery] = {}
         self._lock = threading.RLock()
@@ -143,9 +145,9 @@ class Runtime:
         objective = None if slo is None else Slo(slo)
         patience = to_seconds(start_timeout)
         given = None if window is None else Window.of(window)
-        _refuse_wrong(df, name, sink, checkpoint)
+        refuse_wrong(df, name, sink, checkpoint)
         refuse_old_results(name, sink, str(checkpoint), self.spark)
-        shape = _shape(df, given, output_mode)
+        shape = shape_of(df, given, output_mode)
         sources = sources_of(df)
         self._warn_of_lanes(name, sources.resident, objective)
         writer: Any = (
@@ -166,19 +168,23 @@ class Runtime:
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
             if self.policy_name in STOCK or sources.resident:
-                query = StockQuery(name, sink, objective, shape, lock, sources.resident)
+                query = StockQuery(
+                    name, sink, objective, shape, lock, sources.resident, self._watching
+                )
             else:
                 query = Query(
                     self, name, sink, objective, shape, lock, sources, eager=available_now
                 )
                 self._turns.add(name, time.time())
             self._queries[name] = query
+            self._watching.started(query)
         # outside the lock: the other queries go on meanwhile
         try:
             self._begin(query, writer, available_now)
             query.wait_for_sources(patience)
-        except BaseException:
+        except BaseException as error:
             query.told = True
+            self._watching.ended(query, str(error))
             if query.begun:
                 query.query.stop()
             with self._lock:
@@ -207,6 +213,7 @@ class Runtime:
                 self._nudge()
         if self._thread is not None:
             self._thread.join(timeout=10.0)
+        self._watching.close()
 
     def _begun(self, deadline: float) -> list[Query | StockQuery]:
         """All queries, once those that are being started in other threads have begun."""
@@ -245,9 +252,7 @@ class Runtime:
     @staticmethod
     def policies() -> dict[str, str]:
         """The names that ``policy`` takes, each with a line that says what it does."""
-        ours = {n: (build().__class__.__doc__ or "") for n, build in POLICIES.items()}
-        ours["least-slack"] = "Run, of the queries whose output is due, the one with least slack."
-        return {n: d.strip().splitlines()[0] for n, d in ours.items()} | STOCK
+        return named_policies()
 
     @property
     def queries(self) -> Mapping[str, Query | StockQuery]:
@@ -256,9 +261,37 @@ class Runtime:
             return dict(self._queries)
 
     def overhead(self) -> float:
-        """CPU seconds that deciding and holding have used so far."""
+        """CPU seconds that deciding, holding and watching have used so far."""
         gates = sum(q.cpu_seconds for q in self.queries.values())
-        return self._cpu_seconds + gates + Desk.cpu_seconds() - self._desk_before
+        desk = Desk.cpu_seconds() - self._desk_before
+        return self._cpu_seconds + gates + desk + self._watching.cpu_seconds
+
+    @property
+    def trace(self) -> Path | None:
+        """The folder in which this run is recorded, None when it is not."""
+        return self._watching.folder
+
+    def snapshot(self) -> Snapshot:
+        """How everything stands: queries, latencies, verdicts, sources, reduces, plans.
+
+        Without a trace it is kept from the first call on.
+        """
+        return self._watching.snapshot()
+
+    def watch(self, *, port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> Page:
+        """Open a page that shows the queries while they run, until the runtime stops.
+
+        Parameters
+        ----------
+        port
+            By default any that is free; the page's ``url`` has it.
+        host
+            Where it can be reached from; by default from this machine alone.
+        token
+            What a visitor has to know; by default a random one, part of the ``url``.
+        """
+        self._refuse_if_stopped()
+        return self._watching.page(host, port, token)
 
     def __enter__(self) -> Self:
         return self
@@ -275,6 +308,8 @@ class Runtime:
             may_run = self._turns.planned(query.name, time.time())
             if not may_run:
                 self._nudge()
+            elif self._turns.open:
+                self._watching.granted(query.name)
             return may_run
 
     def _written(self, query: Query, now: float, watermark: float | None) -> bool:
@@ -324,6 +359,7 @@ class Runtime:
         self._watch_memory(now)
         names, again = self._turns.grant(now, lambda held: self._views(now, held))
         for name in names:
+            self._watching.granted(name)
             self._open(name)
         self._warn()
         self._watch_idle(now)
@@ -422,6 +458,7 @@ class Runtime:
         query.over = True
         query.release()
         error = None if query.told else query.error()
+        self._watching.ended(query, error)
         if error is not None:
             query.told = True
             log.warning("query %s failed, the others go on: %s", query.name, error)
@@ -456,42 +493,3 @@ class Runtime:
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._stopped:
             raise RuntimeStopped("this runtime was stopped; make a new Runtime to start queries")
-
-
-def _policy(policy: str | Policy) -> tuple[str, Policy]:
-    if isinstance(policy, str):
-        if policy in STOCK:
-            return policy, POLICIES["fcfs"]()
-        if policy not in POLICIES:
-            known = ", ".join([*POLICIES, *STOCK])
-            raise StartError(f"policy={policy!r} is not known; one of: {known}")
-        return policy, POLICIES[policy]()
-    if not callable(getattr(policy, "decide", None)):
-        raise StartError(
-            f"policy={policy!r}: a name, or an object with decide(now, queries) -> Decision"
-        )
-    return type(policy).__name__, policy
-
-
-def _refuse_wrong(df: DataFrame, name: str, sink: SinkFunction, checkpoint: str | Path) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise StartError(f"name={name!r}: a query needs a name that is not empty")
-    if not getattr(df, "isStreaming", False):
-        raise StartError(f"{name}: df is not a streaming DataFrame; make it with spark.readStream")
-    if not callable(sink):
-        raise StartError(
-            f"{name}: sink={sink!r} is not callable; give a function (df, batch_id) "
-            "or taut.sink('parquet', path=...)"
-        )
-    if not checkpoint or not str(checkpoint).strip():
-        raise StartError(
-            f"{name}: checkpoint={checkpoint!r}: a folder is needed, such as 'checkpoints/{name}'"
-        )
-
-
-def _shape(df: DataFrame, given: Window | None, output_mode: str) -> Shape:
-    shape = inspect(df)
-    if given is not None:
-        return replace(shape, window=given, session=False)
-    # in the other modes rows come out as they change, not when a window is complete
-    return shape if output_mode.lower() == "append" else replace(shape, window=None)

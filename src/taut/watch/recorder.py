@@ -5,9 +5,11 @@ Telling is one append. A thread of its own does the rest, some times a second.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -25,6 +27,15 @@ MOST_WAITING = 100_000
 """Records between two looks; what comes beyond is counted and dropped."""
 
 Tell = Callable[[Record], None]
+
+_made: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+@atexit.register
+def _close() -> None:
+    """Those that nobody has closed write what they have."""
+    for recorder in list(_made):
+        recorder.close()
 
 
 class Recorder:
@@ -53,6 +64,7 @@ class Recorder:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._warned = False
+        _made.add(self)
 
     def open(self, run: Run, known: Iterable[Record] = ()) -> None:
         """Begin; ``known`` is what has happened before and still matters."""

@@ -1,0 +1,289 @@
+"""What a runtime tells those who watch: records of its turns and batches, a snapshot, a page.
+
+Everything here is called by the threads that run queries. While nobody watches, ``tell`` is None
+and no record is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import math
+import os
+import platform
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from taut.watch.records import Batch, Ended, Record, Run, SlackParts, Started, Turn
+from taut.watch.runs import KEEP_RUNS, folder_name, folder_of_runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from taut.policy.turns import Turns
+    from taut.policy.view import Slack
+    from taut.spark.probe import Out
+    from taut.spark.query import Query, StockQuery
+    from taut.spark.window import Window
+    from taut.watch.query_board import Live
+    from taut.watch.recorder import Recorder, Tell
+    from taut.watch.snapshot import Snapshot
+
+log = logging.getLogger("taut")
+
+MOST_ENDS = 32
+"""Window ends that a record names; a batch that catches up may have thousands."""
+
+
+class Page(Protocol):
+    """A page that is open."""
+
+    url: str
+    token: str
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class _Owner(Protocol):
+    """What is watched."""
+
+    spark: SparkSession
+    policy_name: str
+    concurrency: int
+    _turns: Turns
+    _lock: Any
+
+    @property
+    def queries(self) -> Mapping[str, Query | StockQuery]: ...
+    def overhead(self) -> float: ...
+
+
+class Watching:
+    """Who watches a runtime, and what they are told."""
+
+    def __init__(self, runtime: _Owner, trace: bool | str | Path | None) -> None:
+        self.tell: Tell | None = None
+        self._runtime = runtime
+        self._began = time.time()
+        self._run = secrets.token_hex(3)
+        self.folder = _folder(trace, self._run, self._began)
+        """Where this run is recorded, None if it is not."""
+        self._recorder: Recorder | None = None
+        self._pages: list[Page] = []
+        self._closed = False
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds that watching has used in threads of its own."""
+        return 0.0 if self._recorder is None else self._recorder.cpu_seconds
+
+    # -- told by the threads that run queries ---------------------------------------------------
+
+    def started(self, query: Query | StockQuery) -> None:
+        """A query is started, or more is known of it."""
+        if query.ended_told:
+            return
+        query.started_at = query.started_at or time.time()
+        if self.tell is not None:
+            self.tell(_started(query))
+        elif self.folder is not None:
+            self._open()
+
+    def ended(self, query: Query | StockQuery, error: str | None) -> None:
+        """A query has ended; again is harmless."""
+        if not query.ended_told:
+            query.ended_told = True
+            if self.tell is not None:
+                self.tell(Ended(time.time(), query.name, error))
+
+    def granted(self, name: str) -> None:
+        """A query may run; the runtime's lock is held."""
+        if self.tell is None:
+            return
+        turns = self._runtime._turns
+        turn = turns.turn(name)
+        if turn is not None:
+            slack = _parts(turns.slack(name)) if turn.why == "policy" else None
+            record = Turn(turn.started, name, turn.waited_since, turn.until, turn.why, slack)
+            self.tell(record)
+
+    def wrote(
+        self,
+        query: Query,
+        batch: int,
+        granted: float,
+        called: float,
+        written: float,
+        out: Out,
+        goes_on: bool,
+    ) -> None:
+        """A batch is out; Spark had called for it to be written at ``called``."""
+        if self.tell is None:
+            return
+        begun = out.begun or called
+        run = max(called, begun)
+        ends = _ends(query.probe.window, out) if out.windows else ()
+        self.tell(
+            Batch(
+                query.name,
+                batch,
+                granted if math.isfinite(granted) and granted > 0 else begun,
+                begun,
+                out.planned or run,
+                run,
+                written,
+                out.arrived_over,
+                query.probe.watermark,
+                ends,
+                out.windows,
+                out.late,
+                out.delay,
+                goes_on,
+            )
+        )
+
+    def wrote_freely(self, name: str, batch: int, run: float, written: float, over: float) -> None:
+        """A batch of a query that takes no turns is out: its rows came ``over`` so many seconds."""
+        if self.tell is not None:
+            self.tell(Batch(name, batch, run, run, run, run, written, over, goes_on=True))
+
+    # -- asked by those who watch -----------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """How everything stands."""
+        recorder = self._open()
+        now = time.time()
+        live = {}
+        for name, query in self._runtime.queries.items():
+            # a policy that cannot say its slack, or a JVM that is gone: shown without
+            with contextlib.suppress(Exception):
+                stands = self._stands(query, now)
+                if stands is not None:
+                    live[name] = stands
+        failure = self._runtime._turns.failure
+        failed = f"Policy {self._runtime.policy_name} failed, queries run freely: {failure!r}"
+        return recorder.snapshot(
+            now,
+            live,
+            notes=() if failure is None else (failed,),
+            overhead=self._runtime.overhead() / max(1.0, now - self._began),
+        )
+
+    def page(self, host: str, port: int, token: str | None) -> Page:
+        """Open a page, until the runtime stops."""
+        server = importlib.import_module("taut.watch.server")
+        self._open()
+        page: Page = server.Server(self.snapshot, host=host, port=port, token=token)
+        self._pages.append(page)
+        return page
+
+    def close(self) -> None:
+        """The runtime has stopped: write what is left, then close the pages."""
+        for query in self._runtime.queries.values():
+            with contextlib.suppress(Exception):  # without a JVM there is nobody to ask
+                if not query.ended_told and not query.active:
+                    self.ended(query, query.error())
+        self._closed = True
+        self.tell = None
+        if self._recorder is not None:
+            self._recorder.close()
+        for page in self._pages:
+            page.close()
+
+    def _open(self) -> Recorder:
+        """Begin to record, where that has not begun."""
+        with self._runtime._lock:
+            if self._recorder is None:
+                # numpy and the sketches take long to import: only for those who watch
+                from taut.watch.recorder import Recorder
+                from taut.watch.trace import Files, Trace
+
+                run = self._run_record()
+                trace = None
+                if self.folder is not None:
+                    trace = Trace(Files(self.folder, run), keep_runs=KEEP_RUNS)
+                self._recorder = Recorder(trace)
+                queries = self._runtime.queries.values()
+                known: list[Record] = [_started(q) for q in queries if not q.ended_told]
+                self._recorder.open(run, known)
+                self.tell = self._recorder.tell
+                if self._closed:
+                    self.close()
+            return self._recorder
+
+    def _stands(self, query: Query | StockQuery, now: float) -> Live | None:
+        from taut.watch.query_board import Live
+
+        with self._runtime._lock:
+            stands = query.stands(now)
+        if stands is None:
+            if not query.ended_told and not query.active:
+                self.ended(query, query.error())
+            return None
+        return Live(stands.state, stands.since, stands.due, _parts(stands.slack))
+
+    def _run_record(self) -> Run:
+        spark = self._runtime.spark
+        machine = {
+            "host": platform.node(),
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "spark": spark.version,
+            "master": spark.sparkContext.master,
+            "tasks": spark.sparkContext.defaultParallelism,
+        }
+        return Run(
+            self._began,
+            self._run,
+            self._runtime.policy_name,
+            self._runtime.concurrency,
+            self._runtime._turns.hold_limit,
+            machine=machine,
+        )
+
+
+def _folder(trace: bool | str | Path | None, run: str, at: float) -> Path | None:
+    try:
+        place = folder_of_runs(trace)
+    except RuntimeError as error:  # a user without a home
+        log.warning("trace: nothing is recorded, there is no folder for it: %s", error)
+        return None
+    return None if place is None else place / folder_name(run, at)
+
+
+def _started(query: Query | StockQuery) -> Started:
+    window = query.window
+    return Started(
+        query.started_at,
+        query.name,
+        None if query.slo is None else str(query.slo),
+        None if query.slo is None else query.slo.seconds,
+        None if query.slo is None else query.slo.quantile,
+        None if window is None else (window.length, window.slide, window.start),
+        query.resident,
+    )
+
+
+def _parts(slack: Slack | None) -> SlackParts | None:
+    if slack is None:
+        return None
+    parts = (slack.value, slack.due, slack.earliest, slack.latest, slack.cost)
+    return SlackParts(*parts) if all(map(math.isfinite, parts)) else None
+
+
+def _ends(window: Window | None, out: Out) -> tuple[float, ...]:
+    """The ends of the windows that are out, the last ones of many."""
+    if window is None:
+        return ()
+    last = window.end_after(out.upto - window.slide)
+    if out.windows == 1:
+        return (last,)
+    count = min(out.windows, MOST_ENDS)
+    return tuple(last - window.slide * n for n in range(count - 1, -1, -1))

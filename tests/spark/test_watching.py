@@ -1,0 +1,144 @@
+"""What is recorded of a runtime on a real Spark, and what a snapshot shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import taut
+from taut.watch import hub
+from taut.watch.records import Batch, Ended, Run, Started, Turn
+from taut.watch.trace import read, to_pandas
+
+pytestmark = pytest.mark.spark
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+
+
+def windowed(spark: SparkSession) -> DataFrame:
+    stamped = rows(spark).withWatermark("timestamp", "0 seconds")
+    return stamped.groupBy(F.window("timestamp", "1 second")).count()
+
+
+def collect(df: DataFrame, _: int) -> None:
+    df.collect()
+
+
+def test_a_trace_tells_what_status_tells(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    with taut.Runtime(spark, trace=tmp_path / "runs") as runtime:
+        views = runtime.start(
+            windowed(spark), name="views", sink=collect, slo="p99 <= 5 s", checkpoint=tmp_path / "a"
+        )
+        plain = runtime.start(
+            rows(spark), name="plain", sink=collect, slo="p90 <= 3 s", checkpoint=tmp_path / "b"
+        )
+        eventually(lambda: views.status().windows >= 3 and plain.status().batches >= 2)
+        eventually(lambda: views.status().state == "held")
+        seen, status = {q.name: q for q in runtime.snapshot().queries}, views.status()
+        assert runtime.overhead() > 0
+    assert hub.heard() is False
+    assert seen["views"].window == (1.0, 1.0, 0.0)
+    assert seen["views"].verdict in ("met", "at risk")
+    assert seen["views"].slo == "p99 <= 5 s"
+    assert seen["views"].due is not None
+    assert set(seen["views"].phases) == {"held", "planning", "running"}
+    assert seen["plain"].results > 0
+    if seen["views"].batches == status.batches:  # no batch in between
+        assert (seen["views"].results, seen["views"].late) == (status.windows, status.late)
+        assert seen["views"].latencies[-1][1] == status.last_latency
+
+    assert runtime.trace is not None
+    records = list(read(runtime.trace))
+    assert isinstance(records[0], Run)
+    assert records[0].machine["spark"] == spark.version
+    assert {r.query for r in records if isinstance(r, Started)} == {"views", "plain"}
+    assert {r.query: r.error for r in records if isinstance(r, Ended)} == dict.fromkeys(
+        ["views", "plain"]
+    )
+    final = views.status()
+    batches = [r for r in records if isinstance(r, Batch) and r.query == "views"]
+    assert [b.batch for b in batches] == list(range(final.batches))
+    assert sum(b.windows for b in batches) == final.windows
+    last = next(b for b in reversed(batches) if b.windows)
+    assert last.written - last.ends[-1] == pytest.approx(final.last_latency)
+    for batch in batches:
+        assert batch.granted <= batch.begun <= batch.run <= batch.written
+        assert batch.planned <= batch.run
+    turns = {(r.query, r.at): r for r in records if isinstance(r, Turn)}
+    assert all((b.query, b.granted) in turns for b in batches)
+    whys = [t.why for t in turns.values() if t.query == "views"]
+    assert whys[0] == "planned"
+    assert "policy" in whys
+    assert any(t.slack is not None for t in turns.values() if t.why == "policy")
+
+    table = to_pandas(tmp_path / "runs", "batch")
+    assert len(table) == sum(isinstance(r, Batch) for r in records)
+    assert (table.written - table.run).min() > 0
+
+
+def test_a_learned_window_is_told(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    hidden = windowed(spark).withColumnRenamed("count", "n")
+    with taut.Runtime(spark) as runtime:
+        assert runtime.trace is None
+        assert runtime.snapshot().queries == ()
+        query = runtime.start(hidden, name="hidden", sink=collect, checkpoint=tmp_path)
+        assert isinstance(query, taut.Query)
+        eventually(lambda: query.status().windows >= 1)
+        (seen,) = runtime.snapshot().queries
+        assert seen.window == (1.0, 1.0, 0.0)
+    (seen,) = runtime.snapshot().queries
+    assert seen.state == "ended"
+
+
+def test_queries_that_take_no_turns_and_those_that_fail(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    def fails(df: DataFrame, batch_id: int) -> None:
+        raise OSError("no space")
+
+    trace = tmp_path / "runs"
+    with taut.Runtime(spark, policy="spark-default", trace=trace) as runtime:
+        free = runtime.start(rows(spark), name="free", sink=collect, checkpoint=tmp_path / "a")
+        bad = runtime.start(rows(spark), name="bad", sink=fails, checkpoint=tmp_path / "b")
+        eventually(lambda: free.status().batches >= 2 and not bad.active)
+        seen = {q.name: q for q in runtime.snapshot().queries}
+    assert seen["free"].state == "running"
+    assert seen["free"].batches >= 2
+    assert seen["free"].latency is not None
+    assert seen["bad"].state == "failed"
+    assert "Python" in str(seen["bad"].error)
+    ended = {r.query: r for r in read(trace) if isinstance(r, Ended)}
+    assert ended["free"].error is None
+    assert ended["bad"].error == seen["bad"].error
+
+
+def test_a_trace_that_cannot_be_written_stops_no_query(
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    eventually: Callable[..., None],
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with taut.Runtime(spark, trace=tmp_path / "file" / "runs") as runtime:
+        query = runtime.start(
+            windowed(spark), name="views", sink=collect, checkpoint=tmp_path / "a"
+        )
+        eventually(lambda: query.status().windows >= 1)
+        snapshot = runtime.snapshot()
+        assert snapshot.queries[0].batches >= 1
+        assert any("cannot be written" in note for note in snapshot.notes)
+        began = time.monotonic()
+    assert time.monotonic() - began < 30
+    assert caplog.text.count("cannot be written to") == 1
+    assert "Not a directory" in caplog.text
