@@ -1,9 +1,9 @@
 """What recorded batches would have cost alone: the effect of those that ran beside them removed.
 
 With n batches at a time each goes on at a pace of 1 / (1 + g (n - 1)), and g is found from the
-record: which one makes batches of the same query and the same input the most alike, whoever ran
-beside them. Where the record cannot tell, since there were always as many at a time, what is usual
-is assumed. What is then left of a batch is its noise, and is kept.
+record: with the right one, batches that began beside others cost no more than those that did not.
+Where the record cannot tell, since there were always as many at a time, what is usual is assumed.
+What is then left of a batch is its noise, and is kept.
 """
 
 from __future__ import annotations
@@ -120,17 +120,19 @@ def fit(batches: Mapping[str, Sequence[Batch]], cores: float) -> tuple[Pace, dic
     times, running = _running(list(timed.values()))
     most = int(running.max(initial=1))
     pace = Pace.usual(cores, most)
-    if _told(timed, times, running):
+    found = _running_at_start(timed, times, running)
+    if _told(found):
         tried = [Pace(float(step), cores, most) for step in _STEPS]
 
-        def spread(each: Pace) -> float:
-            """How far batches are from what their query's usually cost, at this pace."""
+        def tied(each: Pace) -> float:
+            """How far a batch's noise still goes with how many ran when it began, at this pace."""
             works = _works(timed, times, _done(times, running, each))
             slopes = {n: _slope(t.input[STARTING:], works[n][STARTING:]) for n, t in timed.items()}
-            noises = [_noise(timed[n], works[n], slope)[1] for n, slope in slopes.items()]
-            return float(np.mean(np.abs(np.log(np.concatenate(noises)))))
+            noises = [np.log(_noise(timed[n], works[n], slope)[1]) for n, slope in slopes.items()]
+            centred = np.concatenate([noise - np.median(noise) for noise in noises])
+            return abs(float((centred * (found - found.mean())).sum()))
 
-        pace = min(tried, key=spread)
+        pace = min(tried, key=tied)
     done = _done(times, running, pace)
     works = _works(timed, times, done)
     slopes = _slopes(timed, works)
@@ -264,15 +266,19 @@ def _levels(timed: Mapping[str, _Timed], works: Mapping[str, Array]) -> dict[str
     )
 
 
-def _told(timed: Mapping[str, _Timed], times: Array, running: Counts) -> bool:
-    """Whether enough batches ran with few and with more beside them, the first ones left out."""
-    if not timed:
-        return False
-    beside = np.concatenate([[0.0], np.cumsum(np.diff(times) * running)])
-    shared = []
-    for each in timed.values():
-        since, out = each.since[STARTING:], each.out[STARTING:]
-        long = np.maximum(out - since, 1e-6)
-        shared.append((np.interp(out, times, beside) - np.interp(since, times, beside)) / long)
-    sizes = np.sort(np.concatenate(shared))
+def _running_at_start(timed: Mapping[str, _Timed], times: Array, running: Counts) -> Array:
+    """How many ran when each example began, itself among them.
+
+    Not how many ran beside it in all: a batch that takes long meets more of them.
+    """
+    if not timed or not len(running):
+        return np.zeros(0)
+    begins = [t.since[_examples(len(t.since))] for t in timed.values()]
+    at = np.searchsorted(times, np.concatenate(begins)).clip(0, len(running) - 1)
+    return running[at].astype(float)
+
+
+def _told(found: Array) -> bool:
+    """Whether enough batches began with few and with more at a time."""
+    sizes = np.sort(found)
     return len(sizes) >= 2 * _ENOUGH and bool(sizes[-_ENOUGH] >= _APART * sizes[_ENOUGH - 1])
