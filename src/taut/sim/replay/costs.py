@@ -275,7 +275,7 @@ def _running_at_start(timed: Mapping[str, _Timed], times: Array, running: Counts
         return np.zeros(0)
     begins = [t.since[_examples(len(t.since))] for t in timed.values()]
     at = np.searchsorted(times, np.concatenate(begins)).clip(0, len(running) - 1)
-    return running[at].astype(float)
+    return np.asarray(running[at], dtype=np.float64)
 
 
 def _told(found: Array) -> bool:
