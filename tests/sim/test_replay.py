@@ -285,6 +285,15 @@ def test_the_command_shows_every_query(tmp_path: Path) -> None:
     assert all(f"ads-{n}" in said for n in range(8))
 
 
+def test_the_newest_run_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUT_TRACE", str(tmp_path))
+    code, said = run("--policies", "fcfs")
+    assert (code, "none is recorded in" in " ".join(said.split())) == (1, True), said
+    unpacked("least-slack", tmp_path)
+    code, said = run("--policies", "fcfs")
+    assert (code, "recorded: least-slack" in said) == (0, True), said
+
+
 def test_the_command_refuses(tmp_path: Path) -> None:
     code, said = run(str(tmp_path / "none"), "--policies", "fcfs")
     assert (code, "none" in said) == (1, True), said

@@ -9,14 +9,14 @@ import click
 import msgspec
 
 from taut.sim.replay.run import Figures, Outcome, Replay, check_policies, known_policies, replay
-from taut.watch.recorded import load
+from taut.watch.recorded import load, newest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @click.command
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--policies",
     default=None,
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures there as well."
 )
 def command(
-    run: Path,
+    run: Path | None,
     policies: str | None,
     concurrency: int | None,
     by_query: bool,
     json_file: Path | None,
 ) -> None:
     """What RUN would have been under other policies: the folder of a recorded run, or a file.
+
+    Without one, the newest run in the default folder.
 
     Rows arrive when they did and batches cost what they did; the policies are those that decide
     on Spark. The policy that was recorded is replayed as well: how far that comes from what was
@@ -50,7 +52,7 @@ def command(
         console = Console(width=100)
     names = known_policies() if policies is None else _named(policies)
     check_policies(names)
-    recorded = load(run)
+    recorded = load(run or newest())
     if recorded.run.policy in known_policies() and recorded.run.policy not in names:
         names = [recorded.run.policy, *names]
     lines = not console.is_terminal

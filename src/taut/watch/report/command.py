@@ -44,14 +44,20 @@ def command(runs: tuple[Path, ...], output: Path, json_file: Path | None) -> Non
 
     console = Console()
     with console.status("reading") as status:
+
+        def tell(what: str) -> None:
+            status.update(what)
+            if not console.is_terminal:
+                click.echo(what, err=True)
+
         recorded: list[Recorded] = []
         found: list[RunFigures] = []
         for path in runs or (newest(),):
-            status.update(f"reading {path}")
+            tell(f"reading {path}")
             recorded.append(load(path))
-            status.update(f"judging {path}")
+            tell(f"judging {sum(map(len, recorded[-1].batches.values())):,} batches")
             found.append(figures(recorded[-1]))
-        status.update("drawing")
+        tell("drawing")
         if len(found) == 2:
             page = compare((recorded[0], recorded[1]), (found[0], found[1]))
         else:

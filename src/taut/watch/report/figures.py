@@ -153,9 +153,9 @@ def figures(recorded: Recorded) -> RunFigures:
 def spans(recorded: Recorded) -> dict[str, Spans]:
     """When each query was held and at work."""
     return {
-        name: Spans(batches, recorded.held_since(name))
-        for name, batches in recorded.batches.items()
-        if not _resident(recorded, name)
+        name: Spans(recorded.batches[name], recorded.held_since(name))
+        for name in recorded.queries
+        if name in recorded.batches and not _resident(recorded, name)
     }
 
 

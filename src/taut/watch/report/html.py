@@ -33,9 +33,15 @@ def page(title: str, parts: Iterable[str]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers_from: int = 1) -> str:
-    """A table; columns from ``numbers_from`` on hold numbers."""
-    kinds = [' class="n"' if n >= numbers_from else "" for n in range(len(head))]
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    numbers_from: int = 1,
+    numbers_to: int | None = None,
+) -> str:
+    """A table; columns from ``numbers_from`` on, and before ``numbers_to``, hold numbers."""
+    numbers = range(len(head))[numbers_from:numbers_to]
+    kinds = [' class="n"' if n in numbers else "" for n in range(len(head))]
     top = "".join(
         f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(head, kinds, strict=True)
     )

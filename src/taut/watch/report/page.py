@@ -122,18 +122,19 @@ def verdicts(found: RunFigures) -> str:
                 html.percent(q.on_time),
                 f"{q.late:,} of {q.results:,}" if q.objective is not None else "-",
                 _budget(q.budget),
-                q.state if q.state != "running" else "ran on",
+                q.state if q.state != "running" else "running at the end",
             ]
             for q in found.queries
         ],
         numbers_from=3,
+        numbers_to=7,
     )
 
 
 def _budget(left: float | None) -> str:
     if left is None:
         return "-"
-    return f"{100.0 * left:.0f} %" if left >= 0.0 else f"{1.0 - left:.1f} x used"
+    return f"{100.0 * left:.0f} %" if left >= 0.0 else f"overdrawn {1.0 - left:.1f} x"
 
 
 def _late(found: RunFigures) -> list[str]:
@@ -148,7 +149,11 @@ def _late(found: RunFigures) -> list[str]:
         html.table(
             ["query", "late", *PHASES],
             [
-                [q.name, f"{q.late:,}", *(f"{q.phases.get(phase, 0):,}" for phase in PHASES)]
+                [
+                    q.name,
+                    f"{q.late:,}",
+                    *(f"{q.phases[phase]:,}" if phase in q.phases else "-" for phase in PHASES),
+                ]
                 for q in queries
             ],
         ),
@@ -171,7 +176,7 @@ def _late(found: RunFigures) -> list[str]:
         head = ["result", "late by s", *PHASES, "in words"]
         parts.append(
             f"<details><summary>{escape(q.name)}: {of} late results</summary>"
-            f"{html.table(head, rows)}</details>"
+            f"{html.table(head, rows, 1, -1)}</details>"
         )
     return parts
 

@@ -18,7 +18,7 @@ p{margin:6px 0;max-width:80ch}.muted,figcaption,small{color:var(--muted)}
 figure{margin:10px 0}figcaption{font-size:13px}
 table{border-collapse:collapse;margin:10px 0;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:4px 12px 4px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
-th{font-weight:600;color:var(--muted);font-size:13px}td.n,th.n{text-align:right}
+td,th{white-space:nowrap}th{font-weight:600;color:var(--muted);font-size:13px}td.n,th.n{text-align:right}
 .wide{overflow-x:auto}.lead{font-size:19px;margin:14px 0}
 .v{font-weight:600;white-space:nowrap}.v-met{color:var(--good)}.v-missed,.worse{color:var(--bad)}
 .v-at-risk{color:var(--plan)}.better{color:var(--good)}
