@@ -200,6 +200,51 @@ def test_event_time_never_goes_back(reads: list[tuple[float, float]], times: lis
     assert all(front.next_data(time) == time for time in times)
 
 
+NEAR = st.floats(0.0, 20.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            lambda query, n, times, read, mark, ends, delay: Batch(
+                query,
+                n,
+                *(ZERO + at for at in times),
+                read,
+                mark and ZERO + mark,
+                tuple(ZERO + end for end in ends),
+                len(ends),
+                0,
+                delay,
+            ),
+            st.sampled_from(["a", "b", "c"]),
+            st.integers(0, 9),
+            st.tuples(*[NEAR] * 5),
+            NEAR,
+            NEAR,
+            st.lists(NEAR, max_size=2),
+            st.floats(-1.0, 5.0),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from(known_policies()),
+    st.booleans(),
+)
+def test_whatever_was_recorded_can_be_replayed(
+    batches: list[Batch], policy: str, known: bool
+) -> None:
+    """Clocks that were set back, batches that come again, queries nobody told of."""
+    started = [Started(ZERO, "a", "p99 <= 1 s", 1.0, 0.99, (5.0, 5.0, 1.0)), Started(ZERO, "b")]
+    recorded = Recorded.of([RUN, *(started if known else []), *batches])
+    found = replay(recorded, [policy])
+    (outcome,) = found.outcomes
+    if found.recorded.all is not None:
+        assert outcome.all is not None
+        assert outcome.all.results == found.recorded.all.results
+        assert found.recorded.all.missing == 0
+
+
 # -- runs with little in them ------------------------------------------------------------------
 
 

@@ -32,7 +32,8 @@ _AROUND = 4.0
 """Seconds around a batch in which others tell how slow the machine was."""
 _ROUNDS = 6
 """In which what input costs and how slow the machine was are told apart; then they stand."""
-_LEAST = 1e-4
+_LEAST = 0.01
+"""Seconds that a batch takes at least; what says less had its clock set back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,14 @@ def _slide(started: Started | None, out: Sequence[Result]) -> float:
 
 def _reads(batches: Sequence[Batch], zero: float) -> list[tuple[float, float]]:
     """Up to when a batch had read, and the watermark that this led to: that of the next one."""
-    return [
-        (before.planned - zero, after.watermark - zero)
+    first = batches[0]
+    before = [(first.planned - first.input, first.watermark)] if first.input > 0.0 else []
+    after = [
+        (before.planned, after.watermark)
         for before, after in pairwise(batches)
-        if after.watermark > 0.0 and after.batch != before.batch
+        if after.batch != before.batch
     ]
+    return [(read - zero, mark - zero) for read, mark in before + after if mark > 0.0]
 
 
 def _gaps(
