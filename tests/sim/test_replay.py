@@ -179,7 +179,7 @@ def test_nothing_is_read_in_a_gap() -> None:
     # on Spark such a batch is planned before it has a turn
     first = replace(recorded.batches["gap"][n], planned=ZERO + 90.0)
     recorded.batches["gap"][n] = first
-    recorded.turns.append(Turn(first.granted, "gap", first.planned, "batch", "planned"))
+    recorded.turns["gap"] = [Turn(first.granted, "gap", first.planned, "batch", "planned")]
     _, found, _ = pasts(recorded)
     assert found[0].front.next_data(70.0) == pytest.approx(90.0, abs=0.1)
     assert found[0].front.next_data(95.0) == 95.0

@@ -128,9 +128,9 @@ def page_of(recorded: Recorded) -> str:
 def test_counts_are_those_of_the_board(name: str, tmp_path: Path) -> None:
     recorded = on_spark(name, tmp_path)
     board = Board()
-    for record in [recorded.run, *recorded.started.values(), *recorded.turns]:
+    for record in [recorded.run, *recorded.started.values()]:
         board.observe(record)
-    for them in recorded.batches.values():
+    for them in [*recorded.turns.values(), *recorded.batches.values()]:
         for each in them:
             board.observe(each)
     found = figures(recorded)

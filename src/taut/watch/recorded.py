@@ -29,12 +29,12 @@ class RunError(TautError, ValueError):
 
 @dataclass(slots=True)
 class Recorded:
-    """What a trace holds, by kind; batches by query, in the order in which they were written."""
+    """What a trace holds, by kind and query; batches in the order in which they were written."""
 
     run: Run
     started: dict[str, Started] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    turns: dict[str, list[Turn]] = field(default_factory=dict)
     batches: dict[str, list[Batch]] = field(default_factory=dict)
     sources: dict[str, list[Source]] = field(default_factory=dict)
     reduced: dict[str, list[Reduced]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Recorded:
             case Ended():
                 self.ended[record.query] = record
             case Turn():
-                self.turns.append(record)
+                self.turns.setdefault(record.query, []).append(record)
             case Batch():
                 self.batches.setdefault(record.query, []).append(record)
             case Source():
@@ -91,7 +91,7 @@ class Recorded:
         last = [them[-1].written for them in self.batches.values()]
         last += [each.at for each in self.started.values()]
         last += [each.at for each in self.ended.values()]
-        last += [turn.at for turn in self.turns[-1:]]
+        last += [them[-1].at for them in self.turns.values()]
         last += [them[-1].at for them in self.sources.values()]
         last += [them[-1].at for them in self.reduced.values()]
         last += [them[-1].at for them in self.expected.values()]
@@ -99,7 +99,7 @@ class Recorded:
 
     def held_since(self, query: str) -> dict[float, float]:
         """Since when a query's turns had been waited for, by when they were granted."""
-        return {turn.at: turn.held_since for turn in self.turns if turn.query == query}
+        return {turn.at: turn.held_since for turn in self.turns.get(query, ())}
 
     @property
     def missing(self) -> int:

@@ -114,8 +114,7 @@ def _gaps(
     recorded: Recorded, name: str, batches: Sequence[Batch], zero: float
 ) -> list[tuple[float, float]]:
     """From a read until the batch that was planned without a turn: data came only then."""
-    planned = [turn.at for turn in recorded.turns if turn.query == name and turn.why == "planned"]
-    granted = set(planned)
+    granted = {turn.at for turn in recorded.turns.get(name, ()) if turn.why == "planned"}
     return [
         (before.planned - zero, after.planned - zero)
         for before, after in pairwise(batches)

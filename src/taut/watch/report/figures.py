@@ -141,7 +141,7 @@ def figures(recorded: Recorded) -> RunFigures:
         sum(q.results for q in queries),
         late,
         1.0 - late / counted if counted else None,
-        dict(Counter(turn.why for turn in recorded.turns)),
+        dict(Counter(turn.why for them in recorded.turns.values() for turn in them)),
         _side_by_side(recorded),
         recorded.missing,
         {name: each[-1] for name, each in recorded.sources.items()},
