@@ -16,7 +16,10 @@ from taut.watch.recorded import Recorded, load
 from taut.watch.records import Batch, Record, Run, Started
 
 RUNS = Path(__file__).parent / "runs"
-NAMES = sorted(path.name.split(".")[0] for path in RUNS.glob("*.jsonl.gz"))
+NAMES = ["least-slack", "round-robin", "spark-default"]
+"""Runs one after the other under these policies, before a runtime wrote traces by itself."""
+TRACED = "traced"
+"""A run under least-slack, as a runtime has traced it."""
 ZERO = 1_700_000_000.0
 
 

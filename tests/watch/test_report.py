@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim.recorded_runs import NAMES, on_spark, unpacked
+from tests.sim.recorded_runs import NAMES, TRACED, on_spark, unpacked
 
 from taut import cli
 from taut.watch.board import Board
@@ -124,7 +124,7 @@ def page_of(recorded: Recorded) -> str:
 # -- figures -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, TRACED])
 def test_counts_are_those_of_the_board(name: str, tmp_path: Path) -> None:
     recorded = on_spark(name, tmp_path)
     board = Board()

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 @click.option(
     "--concurrency", type=click.IntRange(min=1), help="Turns at a time, if not as recorded."
 )
+@click.option(
+    "--after",
+    default=0.0,
+    metavar="SECONDS",
+    help="Leave what ended earlier than so far into the run out of the figures, such as its start.",
+)
 @click.option("--by-query", is_flag=True, help="Show every query's figures as well.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures there as well."
@@ -34,6 +40,7 @@ def command(
     run: Path | None,
     policies: str | None,
     concurrency: int | None,
+    after: float,
     by_query: bool,
     json_file: Path | None,
 ) -> None:
@@ -63,7 +70,7 @@ def command(
             if lines:
                 click.echo(f"replaying {policy}", err=True)
 
-        found = replay(recorded, names, concurrency=concurrency, told=told)
+        found = replay(recorded, names, concurrency=concurrency, after=after, told=told)
     show(console, found, by_query)
     if json_file:
         json_file.parent.mkdir(parents=True, exist_ok=True)

@@ -105,6 +105,7 @@ def replay(
     policies: Sequence[str],
     *,
     concurrency: int | None = None,
+    after: float = 0.0,
     told: Callable[[str], None] = lambda policy: None,
 ) -> Replay:
     """Replay a run under each policy.
@@ -115,6 +116,8 @@ def replay(
         Names, as :func:`known_policies` has them.
     concurrency
         Turns at a time; as recorded unless given.
+    after
+        Seconds into the run; results of windows that ended before are left out of the figures.
     told
         Called with each policy before it is replayed.
     """
@@ -132,12 +135,12 @@ def replay(
                 concurrency=turns_at_a_time,
                 hold_limit=recorded.run.hold_limit,
             )
-        outcomes.append(_run(policy, past, pace, turns, length))
+        outcomes.append(_run(policy, past, pace, turns, length, after))
     return Replay(
         recorded.run.run,
         recorded.run.policy,
         turns_at_a_time,
-        _as_recorded(recorded, past),
+        _as_recorded(recorded, past, after),
         tuple(outcomes),
         pace.slowed,
         pace.assumed,
@@ -147,7 +150,12 @@ def replay(
 
 
 def _run(
-    policy: str, past: Sequence[Past], pace: Pace, turns: Turns | None, length: float
+    policy: str,
+    past: Sequence[Past],
+    pace: Pace,
+    turns: Turns | None,
+    length: float,
+    after: float,
 ) -> Outcome:
     kernel = Kernel()
     running = Running([Replayed(each) for each in past], Contended(kernel, pace), turns, kernel)
@@ -157,22 +165,28 @@ def _run(
         kernel.run(kernel.now + 1.0)
     running.check()
     out = {name: dict(query.out) for name, query in running.queries.items()}
-    return _outcome(policy, past, out, sum(query.batches for query in running.queries.values()))
+    batches = sum(query.batches for query in running.queries.values())
+    return _outcome(policy, past, out, batches, after)
 
 
-def _as_recorded(recorded: Recorded, past: Sequence[Past]) -> Outcome:
+def _as_recorded(recorded: Recorded, past: Sequence[Past], after: float) -> Outcome:
     out = {each.name: {result.end: result.out for result in each.results} for each in past}
     batches = sum(len(recorded.batches[each.name]) for each in past)
-    return _outcome(recorded.run.policy, past, out, batches)
+    return _outcome(recorded.run.policy, past, out, batches, after)
 
 
 def _outcome(
-    policy: str, past: Sequence[Past], out: Mapping[str, Mapping[float, float]], batches: int
+    policy: str,
+    past: Sequence[Past],
+    out: Mapping[str, Mapping[float, float]],
+    batches: int,
+    after: float,
 ) -> Outcome:
     rows = {
         each.name: [
             (result.end, result.limit, out[each.name].get(result.end, math.inf))
             for result in each.results
+            if result.end >= after
         ]
         for each in past
     }
