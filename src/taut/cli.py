@@ -22,6 +22,8 @@ COMMANDS = {
     "bench": Entry("taut.bench.commands:bench", "Measure stock Spark and Taut, alternating."),
     "demo": Entry("taut.bench.commands:demo", "Show stock Spark and Taut, live, in minutes."),
     "plan": Entry("taut.spark.planning.command:plan", "From an objective to settings for Spark."),
+    "replay": Entry("taut.sim.replay.command:command", "A recorded run under other policies."),
+    "report": Entry("taut.watch.report.command:command", "A recorded run as one page to mail."),
     "simulate": Entry("taut.sim.command:simulate", "Published experiments under virtual time."),
     "doctor": Entry("taut.doctor:command", "Check that this machine has what Taut needs."),
 }

@@ -9,8 +9,9 @@ are held between batches by the very object that holds them on Spark
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +93,12 @@ class Cluster:
         check_names([query.name for query in queries])
         check_times(seconds, warm_up)
         kernel = Kernel(seed)
-        running = _Running(self, queries, policy, kernel)
+        running = Running(
+            [_Drawn(query, kernel) for query in queries],
+            Cores(kernel, self.cores),
+            None if policy is None else self.turns(policy),
+            kernel,
+        )
         running.begin()
         end = warm_up + seconds
         kernel.run(end)
@@ -101,13 +107,23 @@ class Cluster:
         running.check()
         return Outcome(running, warm_up, end)
 
+    def turns(self, policy: Policy) -> Turns:
+        """Who may run, by a policy."""
+        return Turns(policy, concurrency=self.concurrency, hold_limit=self.hold_limit)
 
-class _Stream:
-    """A query at work."""
 
-    def __init__(self, spec: Query, kernel: Kernel) -> None:
-        self.spec = spec
-        self.read = 0.0
+class QueryAtWork(ABC):
+    """A query at work, whatever its arrivals and costs are taken from."""
+
+    batches_a_turn = 2
+    """Batches from the start of a turn to its output: one reads, the next puts out."""
+
+    def __init__(self, name: str, objective: float, begins: float = 0.0) -> None:
+        self.name = name
+        self.objective = objective
+        self.begins = begins
+        """When its first batch is planned."""
+        self.read = begins
         """Up to when rows have been read, by arrival."""
         self.watermark = -math.inf
         """That the next batch runs with."""
@@ -116,6 +132,73 @@ class _Stream:
         self.batches = 0
         self.history = DelayHistory()
         self.cost = BatchCost()
+
+    @abstractmethod
+    def ingest(self, now: float) -> float:
+        """Read what has arrived; the core seconds of the batch from here on."""
+
+    @abstractmethod
+    def emit(self, watermark: float, now: float) -> None:
+        """A batch has ended that ran with this watermark."""
+
+    @abstractmethod
+    def passed(self) -> float:
+        """The watermark after what was read."""
+
+    @abstractmethod
+    def past(self, end: float) -> bool:
+        """Whether all windows that end by then are out."""
+
+    @abstractmethod
+    def streams(self, now: float) -> tuple[Stream, ...]:
+        """What the next window waits for, as a policy sees it; nothing without a window."""
+
+    @abstractmethod
+    def operators(self, waiting: float) -> tuple[Operator, ...]:
+        """Its pipeline with what came in so many seconds waiting before it."""
+
+    def lead(self, now: float) -> float:
+        """Core seconds of a batch before it reads; asked once for every batch."""
+        return 0.0
+
+    def next_data(self, now: float) -> float:
+        """When there is something to read: now, unless nothing comes for a while."""
+        return now
+
+    def over(self, now: float) -> bool:
+        """Whether it plans no more batches."""
+        return False
+
+    def view(self, now: float, turns: Turns) -> QueryView:
+        """As a policy sees it."""
+        waiting = now - self.read
+        return QueryView(
+            self.name,
+            held_since=turns.since(self.name),
+            last_turn=turns.last_turn(self.name),
+            oldest=self.read,
+            batch_cost=self.cost.fixed,
+            queued_cost=self.cost.per_second * waiting,
+            batches=self.batches_a_turn,
+            streams=self.streams(now),
+            objective=self.objective,
+            operators=self.operators(waiting),
+        )
+
+    def check(self) -> None:
+        """Assert what holds between events."""
+        self.history.check()
+        self.cost.check()
+        ends = [end for end, _ in self.out]
+        assert ends == sorted(set(ends))
+
+
+class _Drawn(QueryAtWork):
+    """A query whose delays are drawn and whose rows come at a steady rate."""
+
+    def __init__(self, spec: Query, kernel: Kernel) -> None:
+        super().__init__(spec.name, spec.objective)
+        self.spec = spec
         self._delay = drawing(spec.delay, kernel.stream(f"{spec.name}/delay"), together=64)
         self._arrivals: dict[int, float] = {}
         self._swept = 0
@@ -133,13 +216,7 @@ class _Stream:
             self._arrivals[n] = max(before, self.end(n) + self._delay())
         return self._arrivals[window]
 
-    @property
-    def sweep(self) -> float:
-        """The end of the first window that is not out."""
-        return self.end(self._came_out)
-
     def ingest(self, now: float) -> float:
-        """Read what has arrived; the core seconds of the batch."""
         rows = self.spec.rate * (now - self.read)
         self.read = now
         while self.arrival(self._swept) <= now:
@@ -148,61 +225,50 @@ class _Stream:
         return self.spec.fixed + rows * self.spec.row_cost
 
     def emit(self, watermark: float, now: float) -> None:
-        """A batch has ended that ran with this watermark."""
         while self.end(self._came_out) <= watermark:
             self.out.append((self.end(self._came_out), now))
             self._came_out += 1
 
     def passed(self) -> float:
-        """The watermark after what was read: the last end that was passed."""
         return self.end(self._swept - 1) if self._swept else -math.inf
 
-    def view(self, now: float, turns: Turns) -> QueryView:
-        """As a policy sees it."""
-        name, spec = self.spec.name, self.spec
-        waiting = now - self.read
-        return QueryView(
-            name,
-            held_since=turns.since(name),
-            last_turn=turns.last_turn(name),
-            oldest=self.read,
-            batch_cost=self.cost.fixed,
-            queued_cost=self.cost.per_second * waiting,
-            batches=2,
-            streams=(Stream(self.sweep, self.history.estimate()),),
-            objective=spec.objective,
-            operators=(Operator(spec.rate * waiting, 0.01, max(spec.row_cost, 1e-9)),),
-        )
+    def past(self, end: float) -> bool:
+        return bool(self.out) and self.out[-1][0] + self.spec.window > end
+
+    def streams(self, now: float) -> tuple[Stream, ...]:
+        return (Stream(self.end(self._came_out), self.history.estimate()),)
+
+    def operators(self, waiting: float) -> tuple[Operator, ...]:
+        return (Operator(self.spec.rate * waiting, 0.01, max(self.spec.row_cost, 1e-9)),)
 
 
-class _Running:
-    """All queries at work."""
+class Running:
+    """All queries at work, on cores that they share."""
+
+    IDLE_AFTER = 0.3
+    """Seconds after which a turn without data ends, as on Spark."""
 
     def __init__(
-        self, spec: Cluster, queries: Sequence[Query], policy: Policy | None, kernel: Kernel
+        self, queries: Iterable[QueryAtWork], cores: Cores, turns: Turns | None, kernel: Kernel
     ) -> None:
-        self.streams = {query.name: _Stream(query, kernel) for query in queries}
-        self.cores = Cores(kernel, spec.cores)
-        self.turns: Turns | None = None
-        if policy is not None:
-            self.turns = Turns(policy, concurrency=spec.concurrency, hold_limit=spec.hold_limit)
+        self.queries = {query.name: query for query in queries}
+        self.cores = cores
+        self.turns = turns
         self._kernel = kernel
         self._asked = math.inf
 
     def begin(self) -> None:
-        """All plan their first batch."""
-        for name in self.streams:
-            if self.turns is not None:
-                self.turns.add(name, 0.0)
-            self._plan(name)
+        """All plan their first batch, those that begin later then."""
+        for name, query in self.queries.items():
+            if query.begins <= self._kernel.now:
+                self._add(name)
+            else:
+                self._kernel.at(query.begins, self._join, name)
         self._grant(None)
 
     def past(self, end: float) -> bool:
         """Whether all windows that end by then are out."""
-        return all(
-            stream.out and stream.out[-1][0] + stream.spec.window > end
-            for stream in self.streams.values()
-        )
+        return all(query.past(end) for query in self.queries.values())
 
     def check(self) -> None:
         """Assert what holds between events."""
@@ -212,26 +278,63 @@ class _Running:
             self.turns.check()
             assert self.turns.failure is None, self.turns.failure
             check_policy(self.turns.policy)
-        for stream in self.streams.values():
-            stream.history.check()
-            stream.cost.check()
-            ends = [end for end, _ in stream.out]
-            assert ends == sorted(set(ends))
+        for query in self.queries.values():
+            query.check()
+
+    def _join(self, name: str) -> None:
+        self._add(name)
+        self._grant(None)
+
+    def _add(self, name: str) -> None:
+        if self.turns is not None:
+            self.turns.add(name, self._kernel.now)
+        self._plan(name)
 
     def _plan(self, name: str) -> None:
-        if self.turns is None or self.turns.planned(name, self._kernel.now):
+        query, turns, now = self.queries[name], self.turns, self._kernel.now
+        if query.over(now):
+            if turns is not None:
+                turns.remove(name)
+                self._kernel.after(0.0, self._grant)
+            return
+        data = query.next_data(now)
+        if data > now:
+            self._kernel.at(data, self._found, name)
+            if turns is not None and turns.state(name) is State.RUNNING:
+                self._kernel.at(min(data, now + self.IDLE_AFTER), self._idle, (name, data))
+        elif turns is None or turns.planned(name, now):
             self._run(name)
 
+    def _idle(self, waits: tuple[str, float]) -> None:
+        """A query with a turn has found no data for a while."""
+        name, data = waits
+        if self.turns is not None and data > self._kernel.now:
+            self.turns.idle(name, self._kernel.now)
+            self._grant(None)
+
+    def _found(self, name: str) -> None:
+        """Data has come to a query that had none."""
+        self._plan(name)
+        self._grant(None)
+
     def _run(self, name: str) -> None:
-        stream, begun = self.streams[name], self._kernel.now
-        watermark, input_s = stream.watermark, begun - stream.read
-        seconds = stream.ingest(begun)
-        stream.watermark = stream.passed()
+        begun = self._kernel.now
+        lead = self.queries[name].lead(begun)
+        if lead > 0.0:
+            self.cores.work(lead, lambda: self._read(name, begun))
+        else:
+            self._read(name, begun)
+
+    def _read(self, name: str, begun: float) -> None:
+        query, now = self.queries[name], self._kernel.now
+        watermark, input_s = query.watermark, now - query.read
+        seconds = query.ingest(now)
+        query.watermark = query.passed()
 
         def ended() -> None:
-            stream.batches += 1
-            stream.cost.observe(input_s, self._kernel.now - begun)
-            stream.emit(watermark, self._kernel.now)
+            query.batches += 1
+            query.cost.observe(input_s, self._kernel.now - begun)
+            query.emit(watermark, self._kernel.now)
             self._ended(name, watermark)
 
         self.cores.work(seconds, ended)
@@ -244,6 +347,8 @@ class _Running:
         known = None if watermark == -math.inf else watermark
         if turns.written(name, self._kernel.now, known):
             self._plan(name)
+        elif self.queries[name].over(self._kernel.now):
+            turns.remove(name)
         self._grant(None)
 
     def _grant(self, asked: float | None) -> None:
@@ -253,7 +358,7 @@ class _Running:
             return
         planned = set(turns.names(State.PLANNED))
         granted, again = turns.grant(
-            now, lambda names: [self.streams[name].view(now, turns) for name in names]
+            now, lambda names: [self.queries[name].view(now, turns) for name in names]
         )
         self._asked = math.inf
         for name in granted:
@@ -269,13 +374,13 @@ class _Running:
 class Outcome:
     """What a run has shown."""
 
-    def __init__(self, running: _Running, since: float, until: float) -> None:
+    def __init__(self, running: Running, since: float, until: float) -> None:
         measured = array("d")
-        for stream in running.streams.values():
-            measured.extend(out - end for end, out in stream.out if since < end <= until)
+        for query in running.queries.values():
+            measured.extend(out - end for end, out in query.out if since < end <= until)
         self.latencies: Array = np.array(measured)
         """Seconds from a window's end until it was out."""
-        self.batches = sum(stream.batches for stream in running.streams.values())
+        self.batches = sum(query.batches for query in running.queries.values())
         self.used = running.cores.used
         """Core seconds."""
 

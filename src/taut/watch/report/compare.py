@@ -1,0 +1,197 @@
+"""Two runs side by side, with what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+
+from taut.watch.recorded import Recorded
+from taut.watch.report import html
+from taut.watch.report.figures import QueryFigures, RunFigures, results
+from taut.watch.report.page import KEY, rows, setting_rows, summary
+from taut.watch.report.svg import Mark, over_time, timeline
+
+Pair = tuple[RunFigures, RunFigures]
+
+
+def compare(recorded: tuple[Recorded, Recorded], found: Pair) -> str:
+    """The page."""
+    a, b = found
+    title = f"{_name(a)} and {_name(b)}"
+    return html.page(
+        title,
+        [
+            f"<h1>{escape(title)}</h1>",
+            html.paragraph(
+                f"A is {_name(a)}, {html.when(a.began)}; B is {_name(b)}, {html.when(b.began)}.",
+                "muted",
+            ),
+            html.paragraph(f"A: {summary(a)}"),
+            html.paragraph(f"B: {summary(b)}"),
+            *_apart(a, b),
+            html.heading("All results"),
+            html.table(["figure", "A", "B", "B against A"], _overall(a, b)),
+            html.heading("Queries"),
+            html.table(
+                ["query", "verdict A", "verdict B", "on time A", "on time B", "mean A", "mean B",
+                 "p99 A", "p99 B", "p99 B against A"],
+                [_query(name, *_both(name, a, b)) for name in _names(a, b)],
+                numbers_from=3,
+            ),
+            *_pictures(recorded, found),
+            html.heading("Turns"),
+            *(
+                html.picture(
+                    timeline(f"Who ran in {label}", rows(each), figures.began, figures.ended),
+                    f"{label}: {_name(figures)}.",
+                    KEY,
+                )
+                for label, each, figures in zip("AB", recorded, found, strict=True)
+                if each.batches
+            ),
+            html.heading("Settings and machine"),
+            html.table(["setting", "A", "B", ""], _settings(a, b), numbers_from=4),
+        ],
+    )  # fmt: skip
+
+
+def change(before: float | None, after: float | None) -> html.Raw:
+    """How much a latency differs, in per cent, and whether that is for the better."""
+    if before is None or after is None:
+        return html.Raw("-")
+    if before <= 0.0:
+        return html.Raw("same" if after == before else "-")
+    part = after / before - 1.0
+    if abs(part) < 0.005:
+        return html.Raw("same")
+    return _judged(f"{100.0 * part:+.0f} %", better=part < 0.0)
+
+
+def _points(before: float | None, after: float | None) -> html.Raw:
+    """How much a share differs, where more is better."""
+    if before is None or after is None:
+        return html.Raw("-")
+    points = 100.0 * (after - before)
+    return (
+        html.Raw("same") if abs(points) < 0.05 else _judged(f"{points:+.1f} points", points > 0.0)
+    )
+
+
+def _judged(text: str, better: bool) -> html.Raw:
+    word = "better" if better else "worse"
+    return html.Raw(f'<span class="{word}">{text} ({word})</span>')
+
+
+def _name(found: RunFigures) -> str:
+    return f"{found.run or 'a run'} ({found.policy})"
+
+
+def _apart(a: RunFigures, b: RunFigures) -> list[str]:
+    """What makes the two hard to compare."""
+    notes = []
+    only = {label: sorted({q.name for q in x.queries} - {q.name for q in y.queries})
+            for label, x, y in (("A", a, b), ("B", b, a))}  # fmt: skip
+    notes += [f"Only in {label}: {', '.join(names)}." for label, names in only.items() if names]
+    objectives = {q.name: q.slo for q in a.queries}
+    differ = [q.name for q in b.queries if objectives.get(q.name, q.slo) != q.slo]
+    if differ:
+        notes.append(f"Objectives differ: {', '.join(differ)}.")
+    if a.machine != b.machine:
+        notes.append("The machines or their settings differ: see below.")
+    return [html.paragraph(note) for note in notes]
+
+
+def _overall(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
+    measures: dict[str, Callable[[RunFigures], float | None]] = {
+        "mean s": lambda f: f.latency.mean if f.latency else None,
+        "p50 s": lambda f: f.latency.p50 if f.latency else None,
+        "p90 s": lambda f: f.latency.p90 if f.latency else None,
+        "p99 s": lambda f: f.latency.p99 if f.latency else None,
+        "max s": lambda f: f.latency.max if f.latency else None,
+    }
+    table: list[list[html.Cell]] = [
+        ["results", f"{a.results:,}", f"{b.results:,}", "-"],
+        [
+            "on time",
+            html.percent(a.on_time),
+            html.percent(b.on_time),
+            _points(a.on_time, b.on_time),
+        ],
+    ]
+    for name, of in measures.items():
+        table.append([name, html.seconds(of(a)), html.seconds(of(b)), change(of(a), of(b))])
+    counts = [sum(q.batches for q in each.queries) for each in (a, b)]
+    lengths = [max(each.seconds, 1e-9) for each in (a, b)]
+    table.append(
+        ["batches a second", *(f"{n / s:.1f}" for n, s in zip(counts, lengths, strict=True)), "-"]
+    )
+    return table
+
+
+def _names(a: RunFigures, b: RunFigures) -> list[str]:
+    return list(dict.fromkeys(q.name for each in (a, b) for q in each.queries))
+
+
+def _both(
+    name: str, a: RunFigures, b: RunFigures
+) -> tuple[QueryFigures | None, QueryFigures | None]:
+    first, second = ({q.name: q for q in each.queries}.get(name) for each in (a, b))
+    return first, second
+
+
+def _query(name: str, a: QueryFigures | None, b: QueryFigures | None) -> list[html.Cell]:
+    both = (a, b)
+    p99 = [q.latency.p99 if q and q.latency else None for q in both]
+    return [
+        name,
+        *(html.verdict(q.verdict) if q else "-" for q in both),
+        *(html.percent(q.on_time) if q else "-" for q in both),
+        *(html.seconds(q.latency.mean) if q and q.latency else "-" for q in both),
+        *(html.seconds(value) for value in p99),
+        change(p99[0], p99[1]),
+    ]
+
+
+def _pictures(recorded: tuple[Recorded, Recorded], found: Pair) -> list[str]:
+    """A query's latencies in both, on one scale."""
+    parts = [
+        html.heading("Latency against objective"),
+        html.paragraph(
+            "A on the left, B on the right, on the same scales; square marks are late, the dashed "
+            "line is the objective.",
+            "muted",
+        ),
+        '<div class="grid2">',
+    ]
+    longest = max(each.seconds for each in found)
+    for name in _names(*found):
+        them = [[Mark(r.out, r.latency, r.late) for r in results(each, name)] for each in recorded]
+        values = [mark.value for marks in them for mark in marks]
+        query = next(q for q in _both(name, *found) if q is not None)
+        if not values:
+            continue
+        top = max([*values, 1.25 * (query.objective or 0.0)])
+        for label, marks, each in zip("AB", them, found, strict=True):
+            svg = over_time(
+                f"{name} in {label}: latency of its results",
+                marks,
+                each.began,
+                each.began + longest,
+                limit=query.objective,
+                top=top,
+            )
+            parts.append(f"<div><h3>{escape(name)}, {label}</h3>{svg}</div>")
+    return [*parts, "</div>"]
+
+
+def _settings(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
+    first, second = dict(setting_rows(a)), dict(setting_rows(b))
+    return [
+        [
+            name,
+            first.get(name, "-"),
+            second.get(name, "-"),
+            "" if first.get(name) == second.get(name) else "differs",
+        ]
+        for name in dict.fromkeys([*first, *second])
+    ]

@@ -1,0 +1,321 @@
+"""The figures of a run: a verdict for each query and where the time went. Also what ``--json`` has.
+
+A latency is counted as the objective is: from the moment at which a window can first be complete
+(its end and the delay with which its rows usually arrive), for a query without windows from the
+arrival of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.errors import SloError
+from taut.slo import Slo
+from taut.watch.query_board import _ends, _spread
+from taut.watch.recorded import Recorded
+from taut.watch.records import Batch, Expected, Reduced, Source, Started
+from taut.watch.report.causes import Cause, Inquiry, Spans
+from taut.watch.verdict import budget, measured
+
+Array = NDArray[np.float64]
+WORST = 8
+"""Late results of a query that are told one by one."""
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True):
+    """A window that came out, or the oldest row of a batch: when, after how long, whether late."""
+
+    out: float
+    latency: float
+    late: bool
+    end: float
+    batch: int
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Seconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class QueryFigures(msgspec.Struct, frozen=True):
+    """What became of a query.
+
+    Attributes
+    ----------
+    verdict
+        ``met``, ``at risk`` (met by less than a tenth), ``missed``, ``no objective``, ``no data``.
+    observed
+        The objective's own measure, in seconds.
+    budget
+        Share of the late results that the objective allows that is left; below 0 is overdrawn.
+    delay
+        Seconds after its end at which a window could first be complete, the median.
+    held, planning, running
+        Seconds in all.
+    phases
+        Results that were late, by the phase that took longest of each.
+    """
+
+    name: str
+    state: str
+    verdict: str
+    slo: str | None = None
+    objective: float | None = None
+    window: tuple[float, float, float] | None = None
+    observed: float | None = None
+    results: int = 0
+    late: int = 0
+    on_time: float | None = None
+    budget: float | None = None
+    latency: Latency | None = None
+    delay: float = 0.0
+    batches: int = 0
+    held: float = 0.0
+    planning: float = 0.0
+    running: float = 0.0
+    phases: dict[str, int] = {}
+    worst: tuple[Cause, ...] = ()
+    error: str | None = None
+    resident: int = 0
+
+
+class RunFigures(msgspec.Struct, frozen=True):
+    """What became of a run. ``running`` has the share of time with so many batches at a time."""
+
+    run: str
+    policy: str
+    concurrency: int
+    hold_limit: float
+    began: float
+    ended: float
+    machine: dict[str, Any]
+    queries: tuple[QueryFigures, ...]
+    latency: Latency | None
+    results: int
+    late: int
+    on_time: float | None
+    turns: dict[str, int]
+    running: dict[str, float]
+    missing: int
+    sources: dict[str, Source]
+    reduces: dict[str, Reduced]
+    plans: dict[str, Expected]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was recorded."""
+        return self.ended - self.began
+
+
+def figures(recorded: Recorded) -> RunFigures:
+    """All figures of a run."""
+    inquiry = Inquiry(spans(recorded))
+    them = [_query(recorded, name, inquiry) for name in recorded.queries]
+    queries = tuple(query for query, _ in them)
+    bounded = [q for q in queries if q.objective is not None]
+    counted = sum(q.results for q in bounded)
+    late = sum(q.late for q in bounded)
+    return RunFigures(
+        recorded.run.run,
+        recorded.run.policy,
+        recorded.run.concurrency,
+        recorded.run.hold_limit,
+        recorded.begins,
+        recorded.ends,
+        recorded.run.machine,
+        queries,
+        _latency(np.concatenate([found for _, found in them])) if them else None,
+        sum(q.results for q in queries),
+        late,
+        1.0 - late / counted if counted else None,
+        dict(Counter(turn.why for them in recorded.turns.values() for turn in them)),
+        _side_by_side(recorded),
+        recorded.missing,
+        {name: each[-1] for name, each in recorded.sources.items()},
+        {name: _summed(each) for name, each in recorded.reduced.items()},
+        {name: each[-1] for name, each in recorded.expected.items()},
+    )
+
+
+def spans(recorded: Recorded) -> dict[str, Spans]:
+    """When each query was held and at work."""
+    return {
+        name: Spans(recorded.batches[name], recorded.held_since(name))
+        for name in recorded.queries
+        if name in recorded.batches and not _resident(recorded, name)
+    }
+
+
+def results(recorded: Recorded, name: str) -> list[Result]:
+    """What a query has put out, in order: its windows, or of every batch the oldest row."""
+    started = recorded.started.get(name)
+    bound = started.objective if started is not None else None
+    found = []
+    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
+        for end, due in _dues(batch, started):
+            latency = batch.written - due
+            late = bound is not None and latency > bound + 1e-6
+            found.append(Result(batch.written, latency, late, end, batch.batch))
+    return found
+
+
+def _resident(recorded: Recorded, name: str) -> bool:
+    """Whether its rows are out long before its batches are."""
+    started = recorded.started.get(name)
+    return started is not None and started.resident > 0
+
+
+def _windowed(batch: Batch, started: Started | None) -> bool:
+    return batch.windows > 0 or (started is not None and started.window is not None)
+
+
+def _dues(batch: Batch, started: Started | None) -> list[tuple[float, float]]:
+    """What came out with a batch: its end, and when it could first be complete."""
+    if _windowed(batch, started):
+        return [(end, end + max(0.0, batch.delay)) for end in batch.ends]
+    oldest = batch.planned - batch.input
+    return [(oldest, oldest)] if batch.input > 0.0 else []
+
+
+def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
+    """Latencies, results, and how many were late; as a board counts them."""
+    started = recorded.started.get(name)
+    bound = math.inf if started is None or started.objective is None else started.objective
+    parts = [np.zeros(0)]
+    count = late = 0
+    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
+        if _windowed(batch, started):
+            window = started.window if started else None
+            parts.append(batch.written - _ends(batch, window) - max(0.0, batch.delay))
+            count += batch.windows
+            late += min(batch.late, batch.windows)
+        else:
+            parts.append(_spread(batch))
+            count += len(parts[-1])
+            late += int((parts[-1] > bound).sum())
+    if reduced := recorded.reduced.get(name):
+        # rows of a reduce are counted, not the moments of its batches
+        late = sum(each.late for each in reduced)
+        count = late + sum(each.on_time for each in reduced)
+    return np.concatenate(parts), count, late
+
+
+def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigures, Array]:
+    started = recorded.started.get(name) or Started(recorded.begins, name)
+    batches = recorded.batches.get(name, [])
+    latencies, count, late = _measured(recorded, name)
+    objective = started.objective
+    if objective is None and (reduced := recorded.reduced.get(name)):
+        objective = reduced[-1].objective
+    ended = recorded.ended.get(name)
+    causes = _causes(recorded, name, inquiry)
+    slo = _slo(started)
+    observed = _observed(slo, latencies) if objective is not None else None
+    worked = Spans(batches, recorded.held_since(name)).of
+    figures = QueryFigures(
+        name,
+        "running" if ended is None else "failed" if ended.error else "ended",
+        measured(slo, objective, observed, count, late),
+        started.slo,
+        objective,
+        started.window,
+        observed,
+        count,
+        late,
+        1.0 - late / count if count and objective is not None else None,
+        budget(slo, count, late) if count else None,
+        _latency(latencies),
+        float(np.median([batch.delay for batch in batches])) if batches else 0.0,
+        len(batches),
+        sum(span.begun - span.held for span in worked),
+        sum(span.run - span.begun for span in worked),
+        sum(span.out - span.run for span in worked),
+        dict(Counter(cause.phase for cause in causes)),
+        tuple(sorted(causes, key=lambda cause: -cause.late_by)[:WORST]),
+        None if ended is None else ended.error,
+        started.resident,
+    )
+    return figures, latencies
+
+
+def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[Cause]:
+    started = recorded.started.get(name)
+    if started is None or started.objective is None or started.resident:
+        return []
+    return [
+        inquiry.why(batch, end, due, due + started.objective)
+        for batch in recorded.batches.get(name, ())
+        for end, due in _dues(batch, started)
+        if batch.written - due > started.objective + 1e-6
+    ]
+
+
+def _slo(started: Started) -> Slo | None:
+    try:
+        return None if started.slo is None else Slo(started.slo)
+    except SloError:
+        return None
+
+
+def _observed(slo: Slo | None, latencies: Array) -> float | None:
+    """The objective's own measure; where that cannot be read, the largest."""
+    if not len(latencies):
+        return None
+    if slo is not None and slo.quantile is None:
+        return float(latencies.mean())
+    rank = slo.quantile if slo is not None and slo.quantile is not None else 1.0
+    return float(np.quantile(latencies, rank, method="inverted_cdf"))
+
+
+def _latency(latencies: Array) -> Latency | None:
+    if not len(latencies):
+        return None
+    p50, p90, p99 = np.quantile(latencies, (0.5, 0.9, 0.99), method="inverted_cdf").tolist()
+    return Latency(float(latencies.mean()), p50, p90, p99, float(latencies.max()))
+
+
+def _side_by_side(recorded: Recorded) -> dict[str, float]:
+    """The share of the time with so many batches at a time, from the first to the last."""
+    events = [
+        event
+        for batches in recorded.batches.values()
+        for batch in batches
+        for event in ((batch.begun, 1), (batch.written, -1))
+    ]
+    events.sort()
+    spent: defaultdict[int, float] = defaultdict(float)
+    running = 0
+    for (at, step), (until, _) in pairwise(events):
+        running += step
+        spent[running] += until - at
+    whole = sum(spent.values())
+    return {str(n): spent[n] / whole for n in sorted(spent)} if whole > 0 else {}
+
+
+def _summed(batches: Sequence[Reduced]) -> Reduced:
+    """The last batch of a reduce, with what all of them processed, shed and had late."""
+    shed: Counter[str] = Counter()
+    for batch in batches:
+        shed.update(batch.shed)
+    return msgspec.structs.replace(
+        batches[-1],
+        rows=sum(batch.rows for batch in batches),
+        processed=sum(batch.processed for batch in batches),
+        on_time=sum(batch.on_time for batch in batches),
+        late=sum(batch.late for batch in batches),
+        bad=sum(batch.bad for batch in batches),
+        shed=dict(shed),
+    )
