@@ -22,12 +22,13 @@ from taut.spark.query import Query, StockQuery
 from taut.spark.sinks import SinkFunction, file_paths, refuse_old_results
 from taut.spark.source.control import Desk, sources_of
 from taut.spark.starting import STOCK, named_policies, policy_of, refuse_wrong, shape_of
-from taut.spark.watching import Page, Watching
+from taut.spark.watching import Watching
 from taut.spark.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from taut.watch.server import Server
     from taut.watch.snapshot import Snapshot
 
 log = logging.getLogger("taut")
@@ -278,7 +279,7 @@ class Runtime:
         """
         return self._watching.snapshot()
 
-    def watch(self, *, port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> Page:
+    def watch(self, *, port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> Server:
         """Open a page that shows the queries while they run, until the runtime stops.
 
         Parameters
@@ -288,7 +289,8 @@ class Runtime:
         host
             Where it can be reached from; by default from this machine alone.
         token
-            What a visitor has to know; by default a random one, part of the ``url``.
+            What a visitor has to know: 16 characters or more. By default nothing on this machine's
+            own addresses, and a random one elsewhere, which is part of the ``url``.
         """
         self._refuse_if_stopped()
         return self._watching.page(host, port, token)

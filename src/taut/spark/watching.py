@@ -7,7 +7,6 @@ and no record is made.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import math
 import os
@@ -31,23 +30,13 @@ if TYPE_CHECKING:
     from taut.spark.window import Window
     from taut.watch.query_board import Live
     from taut.watch.recorder import Recorder, Tell
+    from taut.watch.server import Server
     from taut.watch.snapshot import Snapshot
 
 log = logging.getLogger("taut")
 
 MOST_ENDS = 32
 """Window ends that a record names; a batch that catches up may have thousands."""
-
-
-class Page(Protocol):
-    """A page that is open."""
-
-    url: str
-    token: str
-
-    def close(self) -> None:
-        """Close it."""
-        ...
 
 
 class _Owner(Protocol):
@@ -75,7 +64,7 @@ class Watching:
         self.folder = _folder(trace, self._run, self._began)
         """Where this run is recorded, None if it is not."""
         self._recorder: Recorder | None = None
-        self._pages: list[Page] = []
+        self._pages: list[Server] = []
         self._closed = False
 
     @property
@@ -175,11 +164,12 @@ class Watching:
             overhead=self._runtime.overhead() / max(1.0, now - self._began),
         )
 
-    def page(self, host: str, port: int, token: str | None) -> Page:
+    def page(self, host: str, port: int, token: str | None) -> Server:
         """Open a page, until the runtime stops."""
-        server = importlib.import_module("taut.watch.server")
+        from taut.watch.server import Server
+
         self._open()
-        page: Page = server.Server(self.snapshot, host=host, port=port, token=token)
+        page = Server(self.snapshot, host=host, port=port, token=token)
         self._pages.append(page)
         return page
 

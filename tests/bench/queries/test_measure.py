@@ -49,7 +49,7 @@ def test_a_query_that_ends_ends_the_run_and_leaves_nothing(
     stopped: list[float] = []
 
     class Broken:
-        def __init__(self, spark: object, policy: str) -> None: ...
+        def __init__(self, spark: object, policy: str, trace: bool) -> None: ...
 
         def start(self, frame: object, **options: Any) -> SimpleNamespace:
             Path(options["checkpoint"]).mkdir(parents=True)

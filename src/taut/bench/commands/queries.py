@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,9 @@ POLICIES = (
     "spark-default",
     "spark-fair",
     "spark-trigger",
+    "watched",
 )
+"""The last one is least slack with a trace on and ten pages open: what it costs to be watched."""
 WORKLOADS = ("ads", "linear-road", "taxi", "mixed")
 
 
@@ -49,7 +52,7 @@ WORKLOADS = ("ads", "linear-road", "taxi", "mixed")
     type=Names(POLICIES),
     default="spark-default,least-slack",
     show_default=True,
-    help=f"Out of {', '.join(POLICIES)}.",
+    help=f"Out of {', '.join(POLICIES)} (least-slack with a trace on and ten pages open).",
 )
 @rounds_option
 @click.option("--rate", type=click.IntRange(1), help="Rows a second and query.")
@@ -105,7 +108,9 @@ def queries(
 @click.command()
 @json_option
 @click.option("--picture", "picture_file", type=FILE, default="taut-demo.png", show_default=True)
-def demo(json_file: Path | None, picture_file: Path) -> None:
+@click.option("--watch", "page", is_flag=True, help="Open a page to look at meanwhile.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=8099, show_default=True)
+def demo(json_file: Path | None, picture_file: Path, page: bool, port: int) -> None:
     """Twelve windowed queries on this machine: stock Spark, then Taut. Under four minutes."""
     from taut.bench.queries.measure import bench as measure
     from taut.bench.queries.run import Spec
@@ -118,6 +123,9 @@ def demo(json_file: Path | None, picture_file: Path) -> None:
         highlight=False,
     )
     spec = Spec(queries=12, seconds=24.0, warm_up_bound_s=18.0, grace_s=20.0)
+    if page:
+        spec = replace(spec, page_port=port)
+        console.print(f"Look at http://127.0.0.1:{port}/ meanwhile.\n", highlight=False)
     with live(console) as watch:
         record, runs = measure(spec, ("spark-default", "least-slack"), 1, watch, warm_with=4)
     _tell(console, spec, runs, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.bench.place import Place
 from taut.bench.queries.figures import Run, Sample
+from taut.bench.queries.watched import WATCHED, trace_of, watched
 from taut.bench.record import BenchError
 from taut.workloads import Delay, Load, Workload, workload
 
@@ -30,7 +32,8 @@ _START_EACH_COLD_S = 2.5
 class Spec:
     """What to run; one Spec for every policy and round.
 
-    ``rate=None`` takes the workload's own, ``grace_s=None`` the larger of 60 s and 5 windows.
+    ``rate=None`` takes the workload's own, ``grace_s=None`` the larger of 60 s and 5 windows; at
+    ``page_port`` there is a page to look at meanwhile.
     """
 
     workload: str = "ads"
@@ -42,6 +45,7 @@ class Spec:
     slo: str = "p99 <= 1 s"
     warm_up_bound_s: float | None = None
     grace_s: float | None = None
+    page_port: int | None = None
 
     @property
     def what(self) -> Workload:
@@ -151,12 +155,21 @@ def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> R
     folder = Path(tempfile.mkdtemp(dir=place.folder))
     collector = Collector(spec.queries)
     extra: dict[str, Any] = {} if spec.concurrency is None else {"concurrency": spec.concurrency}
-    runtime = taut.Runtime(spark, policy=policy, **extra)
+    named = "least-slack" if policy == WATCHED else policy
+    runtime = taut.Runtime(spark, policy=named, trace=trace_of(policy, folder), **extra)
     begun = time.monotonic()
     # Queries start on an idle Spark: the first of them would else keep the last from starting.
     each = _START_EACH_S if round_ else _START_EACH_COLD_S
     load = Load(time.time() + each * spec.queries, spec.rows_per_s)
-    try:
+    with contextlib.ExitStack() as end:
+        end.callback(shutil.rmtree, folder, ignore_errors=True)
+        end.callback(runtime.stop, timeout=30)
+        end.callback(collector.close)
+        end.callback(watch, Progress(policy, round_, "stopping", 0.0))
+        if policy == WATCHED:
+            end.enter_context(watched(runtime))
+        if spec.page_port is not None:
+            runtime.watch(port=spec.page_port)
         queries = []
         for index in range(spec.queries):
             watch(Progress(policy, round_, "starting", 0.0))
@@ -178,13 +191,6 @@ def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> R
             policy, round_, samples, spec.seconds, rows, batches, warm_up_s,
             None if spent is None else spent / (time.monotonic() - begun),
         )  # fmt: skip
-    finally:
-        watch(Progress(policy, round_, "stopping", 0.0))
-        collector.close()
-        try:
-            runtime.stop(timeout=30)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
