@@ -108,16 +108,17 @@ def test_rows_and_selectivity_are_sampled() -> None:
 
 
 def test_what_is_out_is_told() -> None:
-    probe = live(3)
-    probe.resumed(1_032.0)
-    probe.planned(BatchFacts(1_032.1, 1_029.9), nothing)
-    out = probe.written(1_032.4)
-    assert (out.begun, out.planned) == (1_032.0, 1_032.1)
+    probe = live(20)
+    probe.resumed(1_202.0)
+    probe.planned(BatchFacts(1_202.1, 1_190.2), nothing)
+    out = probe.written(1_202.4)
+    assert (out.begun, out.planned) == (1_202.0, 1_202.1)
     assert out.windows == 0
-    probe.planned(BatchFacts(1_032.6, 1_031.5), nothing)
-    out = probe.written(1_032.8)
-    assert (out.begun, out.windows, out.late) == (1_032.4, 1, 1)
-    assert (out.after, out.upto) == (1_029.9, 1_031.5)
+    probe.planned(BatchFacts(1_202.6, 1_201.6), nothing)
+    out = probe.written(1_202.8)
+    assert (out.begun, out.windows, out.late) == (1_202.4, 1, 1)
+    assert out.after == 1_190.2
+    assert out.upto == 1_201.6
     assert out.delay == pytest.approx(0.5, abs=0.1)
 
 
