@@ -108,6 +108,18 @@ print(fold(per_window, [(1.0, "a", 2), (2.0, "a", 3), (31.0, "a", 4)])[0])
 
 
 @pytest.mark.spark
+def test_the_code_of_watching(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "watch.md").read_text().split("## Latency")[0]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+    said = run([str(script)], tmp_path)
+    assert re.search(r"^(met|at risk|missed) \S.*\. Quantiles\(count=", said, re.MULTILINE), said
+    assert re.search(r"^policy +\d", said, re.MULTILINE), said
+    assert re.search(r"^\d+ records$", said, re.MULTILINE), said
+
+
+@pytest.mark.spark
 def test_the_example_of_overload(tmp_path: Path) -> None:
     said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
     told = re.findall(
