@@ -410,7 +410,7 @@ class Batch:
             return None
         work = _Work(Chunk(len(self._chunks), cut.partition, cut.start, cut.end))
         self._chunks[work.chunk.id] = work
-        self.waiting[cut.partition] -= work.size
+        self.waiting[cut.partition] -= cut.end - cut.start
         self._unfinished += 1
         return work
 
