@@ -222,6 +222,10 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         objective = reduced[-1].objective
     ended = recorded.ended.get(name)
     causes = _causes(recorded, name, inquiry)
+    phases: Counter[str] = Counter()
+    for cause, rows in causes:
+        if rows:
+            phases[cause.phase] += rows
     slo = _slo(started)
     observed = _observed(slo, latencies) if objective is not None else None
     worked = Spans(batches, recorded.held_since(name)).of
@@ -243,23 +247,28 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         sum(span.begun - span.held for span in worked),
         sum(span.run - span.begun for span in worked),
         sum(span.out - span.run for span in worked),
-        dict(Counter(cause.phase for cause in causes)),
-        tuple(sorted(causes, key=lambda cause: -cause.late_by)[:WORST]),
+        dict(phases),
+        tuple(sorted((cause for cause, _ in causes), key=lambda cause: -cause.late_by)[:WORST]),
         None if ended is None else ended.error,
         started.resident,
     )
     return figures, latencies
 
 
-def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[Cause]:
+def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause, int]]:
+    """Why results were late, and of how many rows that tells; a window counts as one."""
     started = recorded.started.get(name)
     if started is None or started.objective is None or started.resident:
         return []
+    bound = started.objective
     return [
-        inquiry.why(batch, end, due, due + started.objective)
+        (
+            inquiry.why(batch, end, due, due + bound),
+            1 if _windowed(batch, started) else int((_spread(batch) > bound).sum()),
+        )
         for batch in recorded.batches.get(name, ())
         for end, due in _dues(batch, started)
-        if batch.written - due > started.objective + 1e-6
+        if batch.written - due > bound + 1e-6
     ]
 
 
