@@ -70,6 +70,11 @@ def test_one_run_tells_how_another_policy_does(name: str, tmp_path: Path) -> Non
         assert mean(found, other) == pytest.approx(was.mean, rel=0.25)
 
 
+def test_windows_and_rows_are_told_apart(tmp_path: Path) -> None:
+    found = replay(on_spark(MIXED, tmp_path), ["fcfs"])
+    assert "results are 46 windows and 176 rows" in " ".join(found.notes)
+
+
 def test_latencies_recorded_are_those_of_the_batches(tmp_path: Path) -> None:
     recorded = on_spark("least-slack", tmp_path)
     latencies = [

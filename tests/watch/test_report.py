@@ -250,11 +250,21 @@ def test_late_rows_are_told_apart_by_phase_as_well() -> None:
     page_of(recorded)
 
 
+def test_windows_and_rows_are_not_added_up(tmp_path: Path) -> None:
+    recorded = on_spark(MIXED, tmp_path)
+    found = figures(recorded)
+    assert list(found.groups) == ["windows", "rows"]
+    windows = sum(len(b.ends) for them in recorded.batches.values() for b in them)
+    assert found.groups["windows"].results == windows
+    assert found.results == sum(query.results for query in found.queries) > 10 * windows
+    assert re.search(r"% of the windows and [\d.]+ % of the rows were on time", page_of(recorded))
+
+
 def test_an_empty_run_and_one_with_one_batch() -> None:
     assert "No result was recorded." in page_of(of())
     assert "No result was recorded." in page_of(of(started("q")))
     page = page_of(of(started("q"), batch("q", 0, 10.0, 10.1, 10.2, 10.0)))
-    assert "The objective was met: 100.0 % of the results were on time." in page
+    assert "The objective was met: 100.0 % of the windows were on time." in page
 
 
 def test_sources_reduces_and_plans_are_shown_where_recorded() -> None:
