@@ -531,3 +531,27 @@ def test_an_interrupt_takes_back_what_nobody_heard_of() -> None:
     assert (turns.state("a"), turns.state("b")) == (State.HELD, State.PLANNED)
     turns.fail(KeyboardInterrupt())
     assert sorted(turns.grant(3.0, views)[0]) == ["a", "b"]
+
+
+def test_a_turn_says_why_it_was_granted_and_since_when_it_was_waited_for() -> None:
+    turns = Turns(Says(Decision(None)), hold_limit=60.0)
+    turns.add("q", 0.0)
+    assert turns.turn("q") is None
+    turns.planned("q", 1.0)
+    turns.grant(2.0, views)
+    assert (turns.turn("q").why, turns.turn("q").waited_since) == ("planned", 1.0)
+    turns.written("q", 3.0, None)
+    turns.policy = Says(Decision("q"))
+    turns.grant(4.0, views)
+    assert (turns.turn("q").why, turns.turn("q").waited_since) == ("policy", 3.0)
+    turns.written("q", 5.0, None)
+    turns.policy = Says(Decision(None))
+    turns.grant(65.0, views)
+    assert (turns.turn("q").why, turns.turn("q").waited_since) == ("hold limit", 5.0)
+    turns.written("q", 66.0, None)
+    turns.policy = Says(ValueError("no"))
+    turns.grant(67.0, views)
+    assert (turns.turn("q").why, turns.turn("q").waited_since) == ("open", 66.0)
+    turns.add("late", 70.0)
+    assert turns.planned("late", 71.0)
+    assert (turns.turn("late").why, turns.turn("late").waited_since) == ("open", 70.0)

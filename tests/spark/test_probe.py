@@ -105,3 +105,27 @@ def test_rows_and_selectivity_are_sampled() -> None:
     (operator,) = probe.view(1_100.0, 1_095.2, 1_095.0).operators
     assert operator.queued == pytest.approx(5_000, rel=0.01)
     assert operator.selectivity == pytest.approx(0.02)
+
+
+def test_what_is_out_is_told() -> None:
+    probe = live(3)
+    probe.resumed(1_032.0)
+    probe.planned(BatchFacts(1_032.1, 1_029.9), nothing)
+    out = probe.written(1_032.4)
+    assert (out.begun, out.planned) == (1_032.0, 1_032.1)
+    assert out.windows == 0
+    probe.planned(BatchFacts(1_032.6, 1_031.5), nothing)
+    out = probe.written(1_032.8)
+    assert (out.begun, out.windows, out.late) == (1_032.4, 1, 1)
+    assert (out.after, out.upto) == (1_029.9, 1_031.5)
+    assert out.delay == pytest.approx(0.5, abs=0.1)
+
+
+def test_rows_that_spark_was_looking_for_have_not_waited() -> None:
+    probe = Probe("q", Shape(None, False, False, False), objective=2.0)
+    turn(probe, 100.0, 0.0)
+    probe.planned(BatchFacts(160.0, 0.0), nothing, fresh=True)
+    assert probe.written(160.5).arrived_over == 0.0
+    assert probe.latency == pytest.approx(0.5)
+    turn(probe, 163.0, 0.0)
+    assert probe.latency == pytest.approx(3.2)

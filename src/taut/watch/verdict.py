@@ -75,7 +75,8 @@ def budget(slo: Slo | None, results: int, late: int) -> float | None:
     if late == 0:
         return 1.0
     allowed = (1.0 - slo.quantile) * results
-    return round(1.0 - late / allowed, 9) if allowed > 0 else -float(late)
+    # rounded, as 1 - 0.9 is not quite a tenth; the sum makes -0 a 0
+    return round(1.0 - late / allowed, 9) + 0.0 if allowed > 0 else -float(late)
 
 
 class Turnout(NamedTuple):
