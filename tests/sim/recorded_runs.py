@@ -18,8 +18,8 @@ from taut.watch.records import Batch, Record, Run, Started
 RUNS = Path(__file__).parent / "runs"
 NAMES = ["least-slack", "round-robin", "spark-default"]
 """Runs one after the other under these policies, before a runtime wrote traces by itself."""
-TRACED = "traced"
-"""A run under least-slack, as a runtime has traced it."""
+TRACED, MIXED = "traced", "mixed"
+"""Runs under least-slack as a runtime traced them; two queries of the latter have no windows."""
 ZERO = 1_700_000_000.0
 
 

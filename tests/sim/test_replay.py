@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.sim.recorded_runs import NAMES, TRACED, ZERO, made_up, on_spark, past, unpacked
+from tests.sim.recorded_runs import MIXED, NAMES, TRACED, ZERO, made_up, on_spark, past, unpacked
 
 from taut import cli
 from taut.errors import TautError
@@ -38,7 +38,7 @@ def mean(found: Replay, policy: str) -> float:
 
 
 @pytest.mark.parametrize("after", [0.0, 30.0])
-@pytest.mark.parametrize("name", [*NAMES, TRACED])
+@pytest.mark.parametrize("name", [*NAMES, TRACED, MIXED])
 def test_the_policy_that_was_recorded_gives_what_was_recorded(
     name: str, after: float, tmp_path: Path
 ) -> None:
@@ -54,6 +54,9 @@ def test_the_policy_that_was_recorded_gives_what_was_recorded(
         assert again.p99 == pytest.approx(was.p99, rel=0.15)
     assert again.results == was.results
     assert again.on_time == pytest.approx(was.on_time, abs=2)
+    for query, figures in found.recorded.queries.items():
+        if query.startswith("rows"):
+            assert found.outcomes[0].queries[query].mean == pytest.approx(figures.mean, rel=0.1)
     assert found.outcomes[0].batches == pytest.approx(found.recorded.batches, rel=0.1)
 
 
@@ -65,6 +68,11 @@ def test_one_run_tells_how_another_policy_does(name: str, tmp_path: Path) -> Non
         was = replay(on_spark(other, tmp_path), [other]).recorded.all
         assert was is not None
         assert mean(found, other) == pytest.approx(was.mean, rel=0.25)
+
+
+def test_windows_and_rows_are_told_apart(tmp_path: Path) -> None:
+    found = replay(on_spark(MIXED, tmp_path), ["fcfs"])
+    assert "results are 46 windows and 176 rows" in " ".join(found.notes)
 
 
 def test_latencies_recorded_are_those_of_the_batches(tmp_path: Path) -> None:

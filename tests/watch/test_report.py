@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim.recorded_runs import NAMES, TRACED, on_spark, unpacked
+from tests.sim.recorded_runs import MIXED, NAMES, TRACED, on_spark, unpacked
 
 from taut import cli
 from taut.watch.board import Board
@@ -124,7 +124,7 @@ def page_of(recorded: Recorded) -> str:
 # -- figures -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*NAMES, TRACED])
+@pytest.mark.parametrize("name", [*NAMES, TRACED, MIXED])
 def test_counts_are_those_of_the_board(name: str, tmp_path: Path) -> None:
     recorded = on_spark(name, tmp_path)
     board = Board()
@@ -241,11 +241,30 @@ def test_verdicts() -> None:
     assert "the &lt;sink&gt; said no" in page
 
 
+def test_late_rows_are_told_apart_by_phase_as_well() -> None:
+    slow = Batch("rows", 0, AT, AT + 4.0, AT + 4.0, AT + 4.1, AT + 4.2, input=2.0)
+    recorded = of(started("rows", window=None), slow)
+    (query,) = figures(recorded).queries
+    assert 0 < query.late < query.results
+    assert sum(query.phases.values()) == query.late
+    page_of(recorded)
+
+
+def test_windows_and_rows_are_not_added_up(tmp_path: Path) -> None:
+    recorded = on_spark(MIXED, tmp_path)
+    found = figures(recorded)
+    assert list(found.groups) == ["windows", "rows"]
+    windows = sum(len(b.ends) for them in recorded.batches.values() for b in them)
+    assert found.groups["windows"].results == windows
+    assert found.results == sum(query.results for query in found.queries) > 10 * windows
+    assert re.search(r"% of the windows and [\d.]+ % of the rows were on time", page_of(recorded))
+
+
 def test_an_empty_run_and_one_with_one_batch() -> None:
     assert "No result was recorded." in page_of(of())
     assert "No result was recorded." in page_of(of(started("q")))
     page = page_of(of(started("q"), batch("q", 0, 10.0, 10.1, 10.2, 10.0)))
-    assert "The objective was met: 100.0 % of the results were on time." in page
+    assert "The objective was met: 100.0 % of the windows were on time." in page
 
 
 def test_sources_reduces_and_plans_are_shown_where_recorded() -> None:

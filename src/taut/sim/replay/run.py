@@ -145,7 +145,7 @@ def replay(
         pace.slowed,
         pace.assumed,
         pace.most,
-        (*_notes(recorded, pace, policies, len(past), turns_at_a_time), *left_out),
+        (*_notes(recorded, pace, policies, past, turns_at_a_time), *left_out),
     )
 
 
@@ -220,7 +220,11 @@ def _figures(rows: Sequence[tuple[float, float, float]]) -> Figures:
 
 
 def _notes(
-    recorded: Recorded, pace: Pace, policies: Sequence[str], queries: int, concurrency: int
+    recorded: Recorded,
+    pace: Pace,
+    policies: Sequence[str],
+    past: Sequence[Past],
+    concurrency: int,
 ) -> list[str]:
     notes = []
     if pace.assumed:
@@ -228,11 +232,20 @@ def _notes(
             "nearly always as many batches ran side by side, so that the record cannot tell how "
             f"much they slow each other down: what is usual on {pace.cores:g} cores is assumed"
         )
-    at_a_time = queries if STOCK in policies else min(queries, concurrency)
+    at_a_time = len(past) if STOCK in policies else min(len(past), concurrency)
     if not pace.assumed and at_a_time > pace.most:
         notes.append(
             f"up to {at_a_time} batches at a time, {pace.most} were recorded: how much they slow "
             "each other down is extrapolated"
+        )
+    windows, rows = (
+        sum(len(each.results) for each in past if (each.slide is not None) is windowed)
+        for windowed in (True, False)
+    )
+    if windows and rows:
+        notes.append(
+            f"results are {windows:,} windows and {rows:,} rows of queries without windows, one "
+            "each second: --by-query tells them apart"
         )
     if recorded.missing:
         notes.append(f"{recorded.missing} records were left out of the trace while it was written")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
 
 from taut.watch.recorded import Recorded
 from taut.watch.report import html
-from taut.watch.report.figures import QueryFigures, RunFigures, results
+from taut.watch.report.figures import Group, QueryFigures, RunFigures, results
 from taut.watch.report.page import KEY, rows, setting_rows, summary
 from taut.watch.report.svg import Mark, over_time, timeline
 
@@ -102,24 +101,16 @@ def _apart(a: RunFigures, b: RunFigures) -> list[str]:
 
 
 def _overall(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
-    measures: dict[str, Callable[[RunFigures], float | None]] = {
-        "mean s": lambda f: f.latency.mean if f.latency else None,
-        "p50 s": lambda f: f.latency.p50 if f.latency else None,
-        "p90 s": lambda f: f.latency.p90 if f.latency else None,
-        "p99 s": lambda f: f.latency.p99 if f.latency else None,
-        "max s": lambda f: f.latency.max if f.latency else None,
-    }
-    table: list[list[html.Cell]] = [
-        ["results", f"{a.results:,}", f"{b.results:,}", "-"],
-        [
-            "on time",
-            html.percent(a.on_time),
-            html.percent(b.on_time),
-            _points(a.on_time, b.on_time),
-        ],
-    ]
-    for name, of in measures.items():
-        table.append([name, html.seconds(of(a)), html.seconds(of(b)), change(of(a), of(b))])
+    table: list[list[html.Cell]] = []
+    for name in dict.fromkeys([*a.groups, *b.groups]):
+        first, second = (each.groups.get(name) or Group(0, 0, None, None) for each in (a, b))
+        shares = first.on_time, second.on_time
+        table.append([name, f"{first.results:,}", f"{second.results:,}", "-"])
+        table.append([f"{name} on time", *map(html.percent, shares), _points(*shares)])
+        for measure in ("mean", "p50", "p90", "p99", "max"):
+            values = [getattr(each.latency, measure, None) for each in (first, second)]
+            shown = [html.seconds(value) for value in values]
+            table.append([f"{name}, {measure} s", *shown, change(*values)])
     counts = [sum(q.batches for q in each.queries) for each in (a, b)]
     lengths = [max(each.seconds, 1e-9) for each in (a, b)]
     table.append(

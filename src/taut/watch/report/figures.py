@@ -90,10 +90,31 @@ class QueryFigures(msgspec.Struct, frozen=True):
     worst: tuple[Cause, ...] = ()
     error: str | None = None
     resident: int = 0
+    windowed: bool = False
+
+
+class Group(msgspec.Struct, frozen=True):
+    """All windows of a run, or all rows of its queries without windows: they do not add up.
+
+    ``late`` and ``on_time`` are of those with an objective.
+    """
+
+    results: int
+    late: int
+    on_time: float | None
+    latency: Latency | None
 
 
 class RunFigures(msgspec.Struct, frozen=True):
-    """What became of a run. ``running`` has the share of time with so many batches at a time."""
+    """What became of a run.
+
+    Attributes
+    ----------
+    groups
+        Of all queries together: ``windows``, and ``rows`` where there are no windows.
+    running
+        The share of time with so many batches at a time.
+    """
 
     run: str
     policy: str
@@ -103,10 +124,7 @@ class RunFigures(msgspec.Struct, frozen=True):
     ended: float
     machine: dict[str, Any]
     queries: tuple[QueryFigures, ...]
-    latency: Latency | None
-    results: int
-    late: int
-    on_time: float | None
+    groups: dict[str, Group]
     turns: dict[str, int]
     running: dict[str, float]
     missing: int
@@ -119,15 +137,21 @@ class RunFigures(msgspec.Struct, frozen=True):
         """How long it was recorded."""
         return self.ended - self.began
 
+    @property
+    def results(self) -> int:
+        """Windows and rows."""
+        return sum(group.results for group in self.groups.values())
+
 
 def figures(recorded: Recorded) -> RunFigures:
     """All figures of a run."""
     inquiry = Inquiry(spans(recorded))
     them = [_query(recorded, name, inquiry) for name in recorded.queries]
     queries = tuple(query for query, _ in them)
-    bounded = [q for q in queries if q.objective is not None]
-    counted = sum(q.results for q in bounded)
-    late = sum(q.late for q in bounded)
+    groups = {
+        "windows": _group([each for each in them if each[0].windowed]),
+        "rows": _group([each for each in them if not each[0].windowed]),
+    }
     return RunFigures(
         recorded.run.run,
         recorded.run.policy,
@@ -137,16 +161,24 @@ def figures(recorded: Recorded) -> RunFigures:
         recorded.ends,
         recorded.run.machine,
         queries,
-        _latency(np.concatenate([found for _, found in them])) if them else None,
-        sum(q.results for q in queries),
-        late,
-        1.0 - late / counted if counted else None,
+        {name: group for name, group in groups.items() if group.results},
         dict(Counter(turn.why for them in recorded.turns.values() for turn in them)),
         _side_by_side(recorded),
         recorded.missing,
         {name: each[-1] for name, each in recorded.sources.items()},
         {name: _summed(each) for name, each in recorded.reduced.items()},
         {name: each[-1] for name, each in recorded.expected.items()},
+    )
+
+
+def _group(them: Sequence[tuple[QueryFigures, Array]]) -> Group:
+    bounded = [query for query, _ in them if query.objective is not None]
+    counted, late = sum(q.results for q in bounded), sum(q.late for q in bounded)
+    return Group(
+        sum(query.results for query, _ in them),
+        late,
+        1.0 - late / counted if counted else None,
+        _latency(np.concatenate([latencies for _, latencies in them])) if them else None,
     )
 
 
@@ -222,6 +254,10 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         objective = reduced[-1].objective
     ended = recorded.ended.get(name)
     causes = _causes(recorded, name, inquiry)
+    phases: Counter[str] = Counter()
+    for cause, rows in causes:
+        if rows:
+            phases[cause.phase] += rows
     slo = _slo(started)
     observed = _observed(slo, latencies) if objective is not None else None
     worked = Spans(batches, recorded.held_since(name)).of
@@ -243,23 +279,29 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         sum(span.begun - span.held for span in worked),
         sum(span.run - span.begun for span in worked),
         sum(span.out - span.run for span in worked),
-        dict(Counter(cause.phase for cause in causes)),
-        tuple(sorted(causes, key=lambda cause: -cause.late_by)[:WORST]),
+        dict(phases),
+        tuple(sorted((cause for cause, _ in causes), key=lambda cause: -cause.late_by)[:WORST]),
         None if ended is None else ended.error,
         started.resident,
+        started.window is not None or any(batch.windows for batch in batches),
     )
     return figures, latencies
 
 
-def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[Cause]:
+def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause, int]]:
+    """Why results were late, and of how many rows that tells; a window counts as one."""
     started = recorded.started.get(name)
     if started is None or started.objective is None or started.resident:
         return []
+    bound = started.objective
     return [
-        inquiry.why(batch, end, due, due + started.objective)
+        (
+            inquiry.why(batch, end, due, due + bound),
+            1 if _windowed(batch, started) else int((_spread(batch) > bound).sum()),
+        )
         for batch in recorded.batches.get(name, ())
         for end, due in _dues(batch, started)
-        if batch.written - due > started.objective + 1e-6
+        if batch.written - due > bound + 1e-6
     ]
 
 

@@ -75,7 +75,9 @@ def summary(found: RunFigures) -> str:
         said = f"All {met} queries met their objectives" if met > 1 else "The objective was met"
     else:
         said = f"{met} of {len(judged)} queries met their objectives"
-    said += f": {html.percent(found.on_time)} of the results were on time"
+    shares = {n: g.on_time for n, g in found.groups.items() if g.on_time is not None}
+    on_time = [f"{html.percent(share)} of the {name}" for name, share in shares.items()]
+    said += f": {' and '.join(on_time)} were on time"
     phases = Counter[str]()
     for query in found.queries:
         phases.update(query.phases)
