@@ -69,6 +69,7 @@ def test_a_query_that_ends_ends_the_run_and_leaves_nothing(
         workload="ads",
         slo="p99 <= 1 s",
         warm_up_bound=1.0,
+        page_port=None,
         what=SimpleNamespace(build=lambda *_: None),
     )
     with pytest.raises(BenchError, match="no disk"):
