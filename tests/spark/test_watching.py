@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -143,3 +145,33 @@ def test_a_trace_that_cannot_be_written_stops_no_query(
     assert time.monotonic() - began < 30
     assert caplog.text.count("cannot be written to") == 1
     assert "Not a directory" in caplog.text
+
+
+def test_a_page_is_opened_on_the_snapshot_and_closed_last(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+
+    class Server:
+        url, token = "http://here", "t"
+
+        def __init__(self, snapshot: Callable[[], object], **options: object) -> None:
+            self.snapshot = snapshot
+            told.append(options)
+
+        def close(self) -> None:
+            assert not hub.heard(), "recording has ended by then"
+            told.append("closed")
+
+    module = ModuleType("taut.watch.server")
+    module.Server = Server  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "taut.watch.server", module)
+    with taut.Runtime(spark) as runtime:
+        assert not hub.heard(), "nobody watches yet"
+        page = runtime.watch(port=4050)
+        assert hub.heard()
+        assert isinstance(page, Server)
+        assert page.snapshot().policy == "least-slack"  # type: ignore[attr-defined]
+    assert told == [{"host": "127.0.0.1", "port": 4050, "token": None}, "closed"]
+    with pytest.raises(taut.RuntimeStopped):
+        runtime.watch()

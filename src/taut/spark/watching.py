@@ -188,12 +188,12 @@ class Watching:
 
     def _open(self) -> Recorder:
         """Begin to record, where that has not begun."""
+        # numpy and the sketches take long to import: only for those who watch, and not locked
+        from taut.watch.recorder import Recorder
+        from taut.watch.trace import Files, Trace
+
         with self._runtime._lock:
             if self._recorder is None:
-                # numpy and the sketches take long to import: only for those who watch
-                from taut.watch.recorder import Recorder
-                from taut.watch.trace import Files, Trace
-
                 run = self._run_record()
                 trace = None
                 if self.folder is not None:

@@ -94,11 +94,15 @@ class Board:
         """Everything as it stands; ``live`` has what a runtime knows of its queries right now."""
         live = live or {}
         queries = self._queries
-        states = {n: live[n].state if n in live else q.stands() for n, q in queries.items()}
+        stand = {name: query.stands(live.get(name)) for name, query in queries.items()}
         running = sum(
-            state == "running" and not queries[n].started.resident for n, state in states.items()
+            state == "running" and not queries[name].started.resident
+            for name, (state, _) in stand.items()
         )
-        others = sum(state in ("held", "planned") for state in states.values())
+        waiting = sum(
+            state == "planned" or (state == "held" and (due is None or due <= now))
+            for state, due in stand.values()
+        )
         run = self._run
         return Snapshot(
             at=now,
@@ -109,7 +113,7 @@ class Board:
             machine=run.machine,
             running=running,
             queries=tuple(
-                query.now(now, live.get(name), Turnout(running, others, run.concurrency))
+                query.now(now, live.get(name), Turnout(running, waiting, run.concurrency))
                 for name, query in sorted(queries.items())
             ),
             sources=tuple(
@@ -153,7 +157,8 @@ class Board:
     def _forget_ended(self) -> None:
         ended = [(q.ended.at, name) for name, q in self._queries.items() if q.ended is not None]
         for _, name in sorted(ended)[:-MOST_ENDED]:
-            del self._queries[name]
+            for them in (self._queries, self._sources, self._reduces, self._plans):
+                them.pop(name, None)
 
     def _notes(self) -> list[str]:
         if not self._left_out:

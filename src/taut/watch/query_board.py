@@ -126,21 +126,18 @@ class QueryBoard:
 
     # -- how it stands ------------------------------------------------------------------------
 
-    @property
-    def running(self) -> bool:
-        """Whether it has a turn, as far as records tell."""
-        return self._state == "running" and not self.started.resident
-
-    def stands(self) -> str:
-        """Its state, as far as records tell."""
-        return self._state
+    def stands(self, live: Live | None) -> tuple[str, float | None]:
+        """Its state, and when it is due: as the runtime says, or as far as records tell."""
+        if live is not None and self.ended is None:
+            return live.state, live.due
+        return self._state, self._due()
 
     def now(self, now: float, live: Live | None, turns: Turnout) -> QueryNow:
-        """As it stands; ``live`` where the runtime is there to ask."""
-        state, since = self._state, self._since
-        due, slack = self._due(), self._turn.slack if self._turn else None
+        """All of it; ``live`` where the runtime is there to ask."""
+        state, due = self.stands(live)
+        since, slack = self._since, self._turn.slack if self._turn else None
         if live is not None and self.ended is None:
-            state, since, due, slack = live.state, live.since, live.due, live.slack
+            since, slack = live.since, live.slack
         active = self.ended is None
         slo = _slo(self.started)
         results, late = self._counts.recent(now)
