@@ -93,7 +93,8 @@ class QueryBoard:
     def turn(self, turn: Turn) -> None:
         """It may run."""
         self._turn = turn
-        self._state, self._since = "running", turn.at
+        if self.ended is None:
+            self._state, self._since = "running", turn.at
 
     def batch(self, batch: Batch) -> None:
         """A batch is out."""
