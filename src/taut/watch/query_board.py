@@ -201,7 +201,7 @@ class QueryBoard:
             latencies = batch.written - ends
             after_due = latencies - max(0.0, batch.delay)
             results, late = batch.windows, batch.late
-            self._points.extend((batch.written, float(each)) for each in latencies[-MOST_POINTS:])
+            self._points.extend((batch.written, float(each)) for each in after_due[-MOST_POINTS:])
         else:
             latencies = after_due = _spread(batch)
             results = len(latencies)

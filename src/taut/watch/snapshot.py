@@ -58,7 +58,8 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
         Share of results on time since the start; share of the results that may be late by the
         objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.
     latencies
-        (written, latency) of the last results, for the picture; at most 240.
+        (written, latency) of the last results, for the picture: from when each was due, as the
+        objective counts; at most 240.
     phases
         Seconds a batch over the last two minutes: ``held`` until it was let go, ``planning`` until
         its rows could be asked for, ``running`` until they were out.
