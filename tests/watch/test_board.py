@@ -57,6 +57,16 @@ def only(made: Board, now: float, live: Live | None = None) -> QueryNow:
     return query
 
 
+def test_the_objective_counts_from_when_a_window_was_due() -> None:
+    made = board(started(window=WINDOW), out(10.0, 5.4, delay=5.0))
+    seen = only(made, 16.0)
+    assert seen.verdict == "met"
+    assert seen.observed == pytest.approx(0.4)
+    assert seen.latencies == ((15.4, pytest.approx(0.4)),)
+    assert seen.latency is not None
+    assert seen.latency.max == pytest.approx(5.4), "from its end"
+
+
 def test_windows_are_on_time_late_and_counted() -> None:
     turn = Turn(9.7, "q", held_since=5.0, until="swept", why="policy")
     on_time = [out(10.0 * n, 0.4, batch=n) for n in range(1, 10)]
