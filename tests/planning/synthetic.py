@@ -29,10 +29,11 @@ def sample(
     row_us: float = 10.0,
     knee: float = math.inf,
     beyond_us: float = 0.0,
+    skew: float = 0.0,
 ) -> Sample:
     """A batch that took what these costs say, times a factor."""
     share, beside = stage(lanes, cluster)
-    reduced, crowded = stage(reducers, cluster)
+    reduced, crowded = stage(reducers, cluster, skew)
     seconds = {
         "plan": 0.2 * fixed,
         "log": 0.1 * fixed,

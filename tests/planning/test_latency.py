@@ -54,10 +54,34 @@ def test_rows_of_large_batches_may_cost_more() -> None:
     assert sum(straight.values(), Line()).beyond == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("skew", "worth_it"),
+    # a key with a quarter of all rows holds the stage, whatever the number of reducers
+    [(0.0, False), (0.1, True), (0.25, False)],
+)
+def test_a_reducer_with_more_rows_is_found_out(skew: float, worth_it: bool) -> None:
+    cluster = Cluster(2, 4)
+    costs = fit(profile(spread=0.0, cluster=cluster, skew=skew))
+    assert costs.skew == pytest.approx(skew)
+    for reducers in (3, 8, 16):
+        line = sum(costs.lines(Settings(8, reducers), cluster).values(), Line())
+        true = sample(8, reducers, 100_000, cluster=cluster, skew=skew)
+        assert line.at(100_000) == pytest.approx(true.total, rel=0.01)
+    search = Search(costs, Slo("p99 <= 2 s"))
+    one, two = (search.highest(Settings(8, reducers), cluster) for reducers in (8, 16))
+    assert (two > one) == worth_it
+    best = search.best(cluster)
+    assert best is not None
+    assert best.rate >= max(one, two)
+
+
 def test_waves_and_neighbours() -> None:
     assert stage(4, Cluster(2, 1)) == (0.5, 0)
     assert stage(4, Cluster(2, 2)) == (0.25, 1)
     assert stage(200, Cluster(1, 2)) == (0.5, 1)
+    # one of 16 tasks in two waves has a tenth more: it begins in the first or in the second
+    share, _ = stage(16, Cluster(2, 4), 0.1)
+    assert share == pytest.approx(0.1 + 0.9 / 16 + 0.5 * 0.9 / 16)
 
 
 def test_a_faster_cluster_is_faster_at_everything() -> None:
@@ -173,7 +197,7 @@ def test_a_cap_that_is_too_small_is_late_for_ever() -> None:
 
 
 def test_few_batches_give_cantellis_bound() -> None:
-    few, many = fit(profile(batches=2)), fit(profile(batches=20))
+    few, many = fit(profile(batches=1)), fit(profile(batches=20))
     settings = Settings(2, 2)
     bound, shape = (predict(costs, settings, CLUSTER, 20_000) for costs in (few, many))
     assert (bound.shape, shape.shape) == ("cantelli", "measured")

@@ -17,22 +17,27 @@ from taut.planning.settings import Cluster, Settings
 
 _SAME_SHARE = 0.1
 """By how much the share of rows that come out may differ, to be the same in all batches."""
+_SKEWS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4)
 _SPREAD = 4
 """Times as many rows as the smallest batch, that the largest needs for a knee between them."""
 
 
-def stage(tasks: int, cluster: Cluster) -> tuple[float, float]:
+def stage(tasks: int, cluster: Cluster, skew: float = 0.0) -> tuple[float, float]:
     """The share of its rows that a stage works on one after another, and how crowded cores are.
 
     So many tasks run in waves of as many as there are slots; every wave takes as long as one task.
-    Tasks beside each other on an executor slow each other down.
+    Tasks beside each other on an executor slow each other down. One task has the share ``skew`` of
+    all rows beside its part of the others, and begins in any of the waves.
 
     >>> stage(1, Cluster(1, 2)), stage(2, Cluster(1, 2)), stage(3, Cluster(1, 2))
     ((1.0, 0), (0.5, 1), (0.6666666666666666, 1))
+    >>> stage(2, Cluster(1, 2), 0.1), stage(4, Cluster(1, 2), 0.1)
+    ((0.55, 1), (0.5, 1))
     """
     waves = math.ceil(tasks / cluster.slots)
     beside = min(math.ceil(tasks / cluster.executors), cluster.cores) - 1
-    return waves / tasks, beside
+    other = (1.0 - skew) / tasks
+    return max(waves / tasks, skew + other * (1.0 + (waves - 1) / 2.0)), beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,8 @@ class Costs:
         Rows that came out of one batch, at most; of a job with windows, those of one window.
     knee
         Rows of a batch from which on a row may cost more; infinite if that was not looked for.
+    skew
+        The share of all rows that one reducer has beside its part of the others.
     out_per_s
         Rows that windows put out, by the second.
     faster
@@ -138,6 +145,7 @@ class Costs:
     most_out: int
     largest: int
     knee: float = math.inf
+    skew: float = 0.0
     out_per_s: float = 0.0
     faster: float = 0.0
 
@@ -155,7 +163,12 @@ class Costs:
         for phase in PHASES:
             zero, rows, out, beyond = (
                 float(np.dot(self.weights[phase], _features(phase, settings, cluster, *point)))
-                for point in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0, 1.0))
+                for point in (
+                    (self.skew, 0.0, 0.0),
+                    (self.skew, 1.0, 0.0),
+                    (self.skew, 0.0, 1.0),
+                    (self.skew, 0.0, 0.0, 1.0),
+                )
             )
             line = Line(zero, rows - zero, out - zero, beyond - zero, self.knee)
             # a faster core is faster at all that it does
@@ -172,22 +185,30 @@ def fit(profile: Profile) -> Costs:
     profile.check()
     alike = groups(profile.samples)
     points = [typical(group) for group in alike]
-    weights = {}
     # rows of which always the same share comes out bear the cost of what does: a model of windows
     # takes results for something that comes once in a while, and rows for all that limits a rate
     apart_from_rows = _told_apart(points)
     knee = _knee(points)
-    for phase in PHASES:
+
+    def fit_of(phase: str, skew: float) -> tuple[tuple[float, ...], float]:
+        form = knee, skew
         rows = [
-            np.array(_of(phase, point, profile.cluster, knee, apart_from_rows)) / point.total
+            np.array(_of(phase, point, profile.cluster, form, apart_from_rows)) / point.total
             for point in points
         ]
         seconds = [point.seconds[phase] / point.total for point in points]
-        found, _ = optimize.nnls(np.array(rows), np.array(seconds))
-        weights[phase] = tuple(float(weight) for weight in found)
+        found, off = optimize.nnls(np.array(rows), np.array(seconds))
+        return tuple(float(weight) for weight in found), float(off)
+
+    skew = 0.0
+    if any(point.reducers > profile.cluster.slots for point in points):
+        # else it cannot be told from tasks that slow each other down
+        skew = min(_SKEWS, key=lambda each: (fit_of("reduce", each)[1], each))
+    weights = {phase: fit_of(phase, skew)[0] for phase in PHASES}
 
     def fitted(sample: Sample) -> float:
-        return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, knee))) for p in PHASES)
+        form = knee, skew
+        return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, form))) for p in PHASES)
 
     factors = [sample.total / fitted(sample) for sample in profile.samples if fitted(sample) > 0.0]
     apart = [point.total / fitted(point) - 1.0 for point in points if fitted(point) > 0.0]
@@ -200,6 +221,7 @@ def fit(profile: Profile) -> Costs:
         most_out=most_out,
         largest=max(sample.rows for sample in profile.samples),
         knee=knee,
+        skew=skew,
         out_per_s=most_out / profile.window if profile.window else 0.0,
         faster=_faster(alike),
     )
@@ -258,17 +280,22 @@ def _knee(points: Sequence[Sample]) -> float:
 
 
 def _of(
-    phase: str, sample: Sample, cluster: Cluster, knee: float, with_out: bool = True
+    phase: str,
+    sample: Sample,
+    cluster: Cluster,
+    form: tuple[float, float],
+    with_out: bool = True,
 ) -> Sequence[float]:
-    settings = Settings(sample.lanes, sample.reducers)
+    (knee, skew), settings = form, Settings(sample.lanes, sample.reducers)
     out = sample.out if with_out else 0.0
-    return _features(phase, settings, cluster, sample.rows, out, max(0.0, sample.rows - knee))
+    return _features(phase, settings, cluster, skew, sample.rows, out, max(0.0, sample.rows - knee))
 
 
 def _features(
     phase: str,
     settings: Settings,
     cluster: Cluster,
+    skew: float,
     rows: float,
     out: float,
     beyond: float = 0.0,
@@ -276,7 +303,7 @@ def _features(
     """What the seconds of a phase are linear in; ``beyond`` are rows past the knee."""
     if phase in ("map", "reduce"):
         tasks = settings.lanes if phase == "map" else settings.reducers
-        share, beside = stage(tasks, cluster)
+        share, beside = stage(tasks, cluster, skew if phase == "reduce" else 0.0)
         of = (1.0, tasks / cluster.slots, rows * share, rows * share * beside, beyond * share)
         return of if phase == "map" else (*of, out * share)
     if phase in ("write", "after"):

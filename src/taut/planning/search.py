@@ -111,9 +111,11 @@ class Search:
     def candidates(self, cluster: Cluster) -> list[Settings]:
         """Settings worth a closer look: those that a formula without variation finds best."""
         tasks = [many for many in _LADDER if many < cluster.slots] + [cluster.slots]
+        # more are only worth it where one reducer has many more rows than others
+        more = [2 * cluster.slots] if self.costs.skew else []
         every = [
             Settings(lanes, reducers, trigger)
-            for lanes, reducers, trigger in product(tasks, tasks, self._triggers())
+            for lanes, reducers, trigger in product(tasks, tasks + more, self._triggers())
         ]
         ranked = sorted(every, key=lambda one: (-self._roughly(one, cluster), one.trigger))
         return ranked[:_EXACT]

@@ -23,10 +23,12 @@ _SPREAD = 3
 def mixtures(cluster: Cluster) -> list[Settings]:
     """As many tasks as slots, and one; between them half as many, where that is another number.
 
-    And few lanes with many reducers, and the reverse: both are more than what each does alone.
+    And few lanes with many reducers, and the reverse: both are more than what each does alone. And
+    twice as many reducers as slots: they take less if one of them has many more rows than others.
     """
     slots = cluster.slots
-    tried = [(slots, slots), (1, 1), (1, slots), (slots, 1), (max(1, slots // 2),) * 2]
+    half = max(1, slots // 2)
+    tried = [(slots, slots), (1, 1), (1, slots), (slots, 2 * slots), (slots, 1), (half, half)]
     return [Settings(lanes, reducers) for lanes, reducers in dict.fromkeys(tried)]
 
 

@@ -195,7 +195,7 @@ def _apart(points: Sequence[Point]) -> list[str]:
 
 def _simulated() -> str:
     return (
-        "Not in the planner's model: keys that are not alike, tasks that take "
+        "Not in the planner's model: several reducers with more rows than others, tasks that take "
         f"{100.0 * math.sqrt(ENGINE.task.scv):.0f} % more or less, a driver that starts one each "
         f"{1e3 * ENGINE.dispatch:g} ms, pauses of {1e3 * ENGINE.pause.mean:g} ms every "
         f"{ENGINE.pause_every:g} s, windows that end by the same clock as triggers."
