@@ -242,15 +242,16 @@ def _planned(case: Case, times: int = 1) -> list[float]:
     return [search.highest(settings, case.cluster) / sustained for search in searches]
 
 
-def test_sessions_are_planned_too_high_for_the_noise_of_tasks(
+def test_plans_differ_for_the_noise_of_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = Case(SESSIONS, Cluster(1, 2), JOBS[SESSIONS])
     noisy = _planned(case)
     monkeypatch.setattr(planner_trial, "ENGINE", replace(ENGINE, task=Constant(1.0)))
     steady = _planned(case)
-    assert max(noisy) > 1.0 > max(steady)
     assert pstdev(noisy) > 2.0 * pstdev(steady)
+    assert fmean(noisy) < 1.0
+    assert max(steady) < 1.0
 
 
 def test_what_results_of_windows_cost_is_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
