@@ -32,6 +32,7 @@ def test_the_public_names_are_these() -> None:
         "Stats",
         "Status",
         "TautError",
+        "WatchError",
         "Window",
         "__version__",
         "map_reduce",

@@ -15,6 +15,7 @@ from taut.errors import (
     SloError,
     StartError,
     TautError,
+    WatchError,
 )
 from taut.slo import Slo
 from taut.spark.query import Query, Status
@@ -65,6 +66,7 @@ __all__ = [
     "Stats",
     "Status",
     "TautError",
+    "WatchError",
     "Window",
     "__version__",
     "map_reduce",

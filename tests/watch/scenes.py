@@ -52,6 +52,8 @@ class Scene:
         Every query meets its objective; else one misses it, some are at risk, one has failed.
     every
         Seconds between two windows of the busiest query: 240 latencies need half a second.
+    unit
+        Of the source's offsets.
     """
 
     start: float
@@ -61,6 +63,7 @@ class Scene:
     run: str = "20261117-141502-7f3a"
     calm: bool = False
     every: float = 4.0
+    unit: str = "rows"
 
     def at(self, now: float) -> Snapshot:
         """How it stands at a moment."""
@@ -197,6 +200,7 @@ class Scene:
             else None,
             bars=tuple(bars),
             latencies=tuple(latencies[-240:]),
+            phases=_phases(bars),
         )
 
     def _sources(self, now: float) -> tuple[SourceNow, ...]:
@@ -249,6 +253,8 @@ class Scene:
                     )
                     for t in moments
                 ),
+                chunk=_quantiles([0.002, 0.011, 0.019, 0.052]),
+                unit=self.unit,
             ),
         )
 
@@ -324,6 +330,15 @@ def _shares(places: list[str], t: float) -> dict[str, float]:
     raw = {place: 1 + 0.35 * math.sin(t / 30 + 2 * n) for n, place in enumerate(places)}
     total = sum(raw.values())
     return {place: share / total for place, share in raw.items()}
+
+
+def _phases(bars: list[Bar]) -> dict[str, Quantiles]:
+    spent = {
+        "held": sorted(bar.begun - bar.held for bar in bars),
+        "planning": sorted(bar.run - bar.begun for bar in bars),
+        "running": sorted(bar.written - bar.run for bar in bars),
+    }
+    return {name: found for name, each in spent.items() if (found := _quantiles(each))}
 
 
 def _quantiles(took: list[float]) -> Quantiles | None:

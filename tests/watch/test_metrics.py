@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
@@ -14,6 +15,7 @@ from taut.watch.snapshot import QueryNow, Snapshot
 
 START = 1_794_900_000.0
 NOW = START + 4000
+DOCS = Path(__file__).parents[2] / "docs" / "watch.md"
 SEEN = Scene(START).at(NOW)
 UNITS = ("_seconds", "_ratio", "_rows", "_bytes", "_info", "_per_second")
 PLAIN = {"taut_query_verdict", "taut_query_state", "taut_run_turns", "taut_run_turns_limit",
@@ -52,12 +54,16 @@ def test_the_numbers_are_those_of_the_snapshot() -> None:
     assert value("taut_query_results_total", query=name) == query.results
     assert value("taut_query_late_results_total", query=name) == query.late
     for partition, rows in source.backlog.items():
-        at = value("taut_source_backlog_rows", query=source.query, partition=partition)
-        assert at == rows
+        labels = {"query": source.query, "partition": partition, "unit": "rows"}
+        assert value("taut_source_backlog_rows", **labels) == rows
     for lane, busy in zip(source.lanes, source.busy, strict=True):
         labels = {"query": source.query, "lane": str(lane.lane), "place": lane.place}
         assert value("taut_source_lane_busy_ratio", **labels) == busy
     assert value("taut_source_replay_cost_ratio", query=source.query) == source.cost
+    labels = {"query": source.query, "unit": "rows"}
+    assert value("taut_source_issued_rows_total", **labels) == source.issued
+    assert value("taut_source_replayed_rows_total", **labels) == source.replayed
+    assert value("taut_source_replay_timeout_seconds", **labels) == source.timeout
     for to, share in source.shares.items():
         assert value("taut_source_share_ratio", query=source.query, to=to) == share
     shed = sum(reduce.shed.values())
@@ -69,6 +75,49 @@ def test_the_numbers_are_those_of_the_snapshot() -> None:
     labels = {"query": plan.query, "measure": plan.measure}
     assert value("taut_plan_expected_latency_seconds", **labels) == plan.expected
     assert value("taut_plan_observed_latency_seconds", **labels) == plan.observed
+
+
+def test_phases_and_chunks_by_quantile() -> None:
+    query, source = SEEN.queries[0], SEEN.sources[0]
+    assert set(query.phases) == {"held", "planning", "running"}
+    for phase, took in query.phases.items():
+        labels = {"query": query.name, "phase": phase}
+        assert value("taut_query_phase_seconds", **labels, quantile="0.99") == took.p99
+        assert value("taut_query_phase_seconds", **labels, quantile="1") == took.max
+    assert source.chunk is not None
+    labels = {"query": source.query}
+    assert value("taut_source_chunk_seconds", **labels, quantile="0.5") == source.chunk.p50
+    assert value("taut_source_chunk_seconds", **labels, quantile="1") == source.chunk.max
+
+
+def test_offsets_that_are_bytes_are_not_called_rows() -> None:
+    seen = Scene(START, unit="bytes").at(NOW)
+    metered = [(name, dict(labels)) for (name, labels), _ in samples(seen).items()]
+    units = {name: labels["unit"] for name, labels in metered if "unit" in labels}
+    assert units == dict.fromkeys(
+        (
+            "taut_source_backlog_rows",
+            "taut_source_issued_rows_total",
+            "taut_source_replayed_rows_total",
+            "taut_source_replay_timeout_seconds",
+        ),
+        "bytes",
+    )
+    for metric in METRICS:
+        assert ("unit" in metric.labels) == ("offset" in metric.help), metric.name
+        if metric.name.startswith("taut_source"):
+            assert ("_rows" not in metric.name) or "unit" in metric.labels, metric.name
+
+
+def test_the_docs_have_every_metric_with_its_labels() -> None:
+    told = {}
+    for line in DOCS.read_text().splitlines():
+        if line.startswith("| `taut_"):
+            _, names, labels, *_ = line.split("|")
+            for name in re.findall(r"`(\w+)`", names):
+                assert name not in told, name
+                told[name] = tuple(re.findall(r"\w+", labels))
+    assert told == {metric.name: metric.labels for metric in METRICS}
 
 
 def test_exactly_one_verdict_holds() -> None:

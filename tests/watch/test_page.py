@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -292,6 +293,55 @@ def test_names_are_text_whatever_they_hold(run: Run, server: Server, opened: Ope
     link.click()
     expect(page.locator("#chosen")).to_have_text(run.name)
     assert page.locator("main img").count() == 0
+
+
+def test_of_a_batch_only_the_results_that_were_late_are_marked(
+    server: Server, opened: Opened
+) -> None:
+    page = opened(server.url)
+    on_time, late = page.evaluate(
+        """async () => {
+          const { Detail } = await import("./assets/detail.js");
+          const detail = new Detail();
+          let drawn;
+          detail.chart.draw = (from, to, data) => (drawn = data);
+          const bar = [80, 85, 86, 90, 7, 3, 1];
+          const latencies = [[90, 0.4], [90, 1.4], [90, 1]];
+          detail.draw({ at: 100 }, { objective: 1, bars: [bar], latencies });
+          return [drawn[1], drawn[2]];
+        }"""
+    )
+    assert on_time == [None, 0.4, None, 1, None]
+    assert late == [None, None, 1.4, None, None]
+
+
+@pytest.mark.parametrize("name", ["constructor", "toString", "nowhere", "%"])
+def test_an_address_of_no_view_shows_the_queries(server: Server, opened: Opened, name: str) -> None:
+    page = opened(f"{server.url}#{name}")
+    drawn(page, "queries")
+    expect(page.locator(".queries tbody tr")).to_have_count(16)
+
+
+def test_offsets_that_are_bytes_are_shown_as_bytes(
+    run: Run, server: Server, opened: Opened
+) -> None:
+    page = opened(f"{server.url}#source")
+    drawn(page, "source")
+    view = page.locator("#view-source")
+    expect(view).to_contain_text("rows waiting")
+    expect(view).to_contain_text("4.2 ms a row")
+    run.scene = Scene(run.scene.start, unit="bytes")
+    expect(view).to_contain_text("Bytes waiting, by log partition")
+    drawn(page, "source")
+    shot(page, "source-bytes")
+    said = [
+        view.inner_text(),
+        *(each.get_attribute("aria-label") or "" for each in view.locator("canvas").all()),
+    ]
+    assert not re.search(r"\brows?\b", " ".join(said), re.IGNORECASE)
+    assert re.search(r"rate\s+\d\d\.\d\sKB/s", said[0])
+    assert re.search(r"again\s+53\.0\sKB", said[0])
+    assert re.search(r"a MB", said[0])
 
 
 NUMBERS = {

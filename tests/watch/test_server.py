@@ -10,8 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -192,6 +193,33 @@ def test_a_name_that_is_not_this_machine_is_refused(server: Server, host: str, s
     assert httpx.get(server.url, headers={"host": host}).status_code == status
 
 
+@pytest.mark.parametrize(("host", "named"), [("127.0.1.1", ""), ("Driver.example", "127.0.1.1")])
+def test_the_address_it_prints_is_answered(
+    run: Run, monkeypatch: pytest.MonkeyPatch, host: str, named: str
+) -> None:
+    """As where a machine's own name is 127.0.1.1: a loopback address, and not localhost's."""
+    found = socket.getaddrinfo
+
+    def resolve(name: str, *args: Any, **more: Any) -> Any:
+        return found(named if named and name == host else name, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", resolve)
+        server = Server(run, host=host)
+    with server:
+        assert server.token is None
+        assert server.url == f"http://{host}:{server.port}/"
+        base = f"http://127.0.1.1:{server.port}/"
+        for name, status in {
+            f"{host}:{server.port}": 200,
+            host.lower(): 200,
+            f"127.0.1.1:{server.port}": 200,
+            "evil.example": 421,
+            "": 421,
+        }.items():
+            assert httpx.get(base, headers={"host": name}).status_code == status, name
+
+
 def test_this_machine_alone_by_default_and_without_a_token(server: Server) -> None:
     assert server.token is None
     assert server.url == f"http://127.0.0.1:{server.port}/"
@@ -230,6 +258,17 @@ def test_the_token_is_given_once_and_then_kept_as_a_cookie(run: Run) -> None:
         metrics = httpx.get(f"http://127.0.0.1:{server.port}/metrics", headers=bearer)
         assert metrics.status_code == 200
         assert "set-cookie" not in metrics.headers
+
+
+@pytest.mark.parametrize("other", ["flag", 'foo={"a":1,"b":"x y"}', "a[b]=1", "=", "b=é"])
+def test_cookies_of_others_on_the_same_host_do_no_harm(run: Run, other: str) -> None:
+    with Server(run, token=TOKEN) as server:
+        own = f"taut-{server.port}={TOKEN}"
+        base = f"http://127.0.0.1:{server.port}/"
+        for kept in (f"{other}; {own}", f"{own}; {other}", f"{own}x;{own}"):
+            assert httpx.get(base, headers={"cookie": kept.encode()}).status_code == 200, kept
+        headers = {"cookie": f"{other}; {own}x".encode()}
+        assert httpx.get(base, headers=headers).status_code == 401
 
 
 def test_any_other_address_gets_a_token(run: Run) -> None:
@@ -288,7 +327,7 @@ def test_close_ends_streams_and_its_thread(run: Run) -> None:
         assert time.monotonic() - began < 5  # generous: nothing waits for the client
         while client.recv(65536):
             pass
-    assert not any(thread.name == "taut-watch" for thread in threading.enumerate())
+    assert not any(thread.name == "taut-page" for thread in threading.enumerate())
 
 
 def test_one_look_for_all_and_none_when_nobody_listens(
@@ -311,7 +350,7 @@ def test_one_look_for_all_and_none_when_nobody_listens(
             took = time.monotonic() - began
             assert run.looks - before <= took / 0.1 + 1  # one each would be thrice that
             assert all(client.recv(100) for client in (one, two, three))
-        assert run.threads == {"taut-watch"}
+        assert run.threads == {"taut-page"}
         wait_until(quiet, within=20)
 
 
@@ -330,10 +369,10 @@ def test_a_client_that_never_reads_is_dropped_and_holds_nobody(
         wait_until(lambda: _cut_off(deaf), within=60)
 
 
-def _cut_off(client: socket.socket) -> bool:
+def _cut_off(client: socket.socket, sent: bytes = b"\r\n") -> bool:
     """Whether the other side has ended the connection, without reading what it sent."""
     try:
-        client.send(b"\r\n")
+        client.send(sent)
     except (ConnectionResetError, BrokenPipeError):
         return True
     return False
@@ -346,6 +385,74 @@ def test_a_client_that_never_asks_is_dropped(run: Run, monkeypatch: pytest.Monke
         socket.create_connection(("127.0.0.1", server.port), timeout=10) as client,
     ):
         assert client.recv(1) == b""
+
+
+def test_a_client_that_begins_to_ask_again_and_stops_is_dropped(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taut.watch.connection, "SILENT", 0.3)
+    with Server(run) as server, asking(server, "GET /nowhere HTTP/1.1") as client:
+        assert client.recv(12) == b"HTTP/1.1 404"
+        client.sendall(b"G")  # with which uvicorn's own time for a next request no longer runs
+        while client.recv(65536):
+            pass
+
+
+def test_a_client_that_asks_a_byte_at_a_time_is_dropped(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taut.watch.connection, "SILENT", 0.3)
+    with Server(run) as server, asking(server, "GET /nowhere HTTP/1.1") as client:
+        assert client.recv(12) == b"HTTP/1.1 404"
+        wait_until(lambda: _cut_off(client, b"G"), within=10)
+
+
+def test_a_client_that_asks_again_in_time_is_not(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taut.watch.connection, "SILENT", 1.0)
+    monkeypatch.setattr(taut.watch.server, "EVERY", 0.1)
+    with Server(run) as server, asking(server, "HEAD / HTTP/1.1") as client:
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET /events HTTP/1.1\r\n")
+        client.sendall(b"Host: localhost\r\n\r\n")
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5:  # a stream asks for nothing more, and goes on
+            assert client.recv(65536)
+
+
+def test_strangers_lock_nobody_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taut.watch.server, "CONNECTIONS", 4)
+    with Server(run, token=TOKEN) as server, ExitStack() as strangers:
+        for _ in range(3):
+            client = strangers.enter_context(asking(server, "GET / HTTP/1.1"))
+            answer = client.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 401")
+            assert b"connection: close" in answer
+            with suppress(OSError):  # cut off by now
+                client.sendall(b"G")
+        assert httpx.get(server.url).status_code == 200
+
+
+def test_the_log_is_told_once_however_many_are_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(taut.watch.server, "CONNECTIONS", 1)
+    with Server(run) as server:
+        for _ in range(3):
+            assert httpx.get(server.url).status_code == 503
+    told = [(one.name, one.getMessage()) for one in caplog.records if one.name != "httpx"]
+    assert told == [("taut", "watch: told once: Exceeded concurrency limit.")]
+
+
+def test_an_answer_that_fails_is_told_with_its_trace(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(site, "_file", lambda name: {}[name])
+    for _ in range(2):
+        assert httpx.get(server.url).status_code == 500
+    (told,) = [one for one in caplog.records if one.name not in ("httpx", "asyncio")]
+    assert (told.name, told.levelno) == ("taut", logging.ERROR)
+    assert told.exc_info is not None
+    assert isinstance(told.exc_info[1], KeyError)
 
 
 def test_not_more_pages_than_it_can_serve(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from taut.watch.snapshot import PlanNow, QueryNow, ReduceNow, Snapshot, SourceNow
+from taut.watch.snapshot import PlanNow, Quantiles, QueryNow, ReduceNow, Snapshot, SourceNow
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values and a value; None where there is none yet, which is no sample."""
@@ -41,6 +41,10 @@ def _source(value: Callable[[SourceNow], float | None]) -> Callable[[Snapshot], 
     return lambda seen: (((s.query,), value(s)) for s in seen.sources)
 
 
+def _offsets(value: Callable[[SourceNow], float | None]) -> Callable[[Snapshot], Samples]:
+    return lambda seen: (((s.query, s.unit), value(s)) for s in seen.sources)
+
+
 def _reduce(value: Callable[[ReduceNow], float | None]) -> Callable[[Snapshot], Samples]:
     return lambda seen: (((r.query,), value(r)) for r in seen.reduces)
 
@@ -49,18 +53,29 @@ def _plan(value: Callable[[PlanNow], float | None]) -> Callable[[Snapshot], Samp
     return lambda seen: (((p.query, p.measure), value(p)) for p in seen.plans)
 
 
-def _quantiles(seen: Snapshot) -> Samples:
+def _quantiles(of: Quantiles | None, *labels: str) -> Samples:
+    if of is not None:
+        yield (*labels, "0.5"), of.p50
+        yield (*labels, "0.9"), of.p90
+        yield (*labels, "0.99"), of.p99
+        yield (*labels, "0.999"), of.p999
+        yield (*labels, "1"), of.max
+
+
+def _latencies(seen: Snapshot) -> Samples:
     for q in seen.queries:
-        if q.latency is not None:
-            at = q.latency
-            for quantile, value in (
-                ("0.5", at.p50),
-                ("0.9", at.p90),
-                ("0.99", at.p99),
-                ("0.999", at.p999),
-                ("1", at.max),
-            ):
-                yield (q.name, quantile), value
+        yield from _quantiles(q.latency, q.name)
+
+
+def _phases(seen: Snapshot) -> Samples:
+    for q in seen.queries:
+        for phase, took in q.phases.items():
+            yield from _quantiles(took, q.name, phase)
+
+
+def _chunks(seen: Snapshot) -> Samples:
+    for s in seen.sources:
+        yield from _quantiles(s.chunk, s.query)
 
 
 def _verdicts(seen: Snapshot) -> Samples:
@@ -80,7 +95,9 @@ def _lanes(seen: Snapshot) -> Samples:
 
 
 def _backlog(seen: Snapshot) -> Samples:
-    return (((s.query, part), rows) for s in seen.sources for part, rows in s.backlog.items())
+    for s in seen.sources:
+        for partition, offsets in s.backlog.items():
+            yield (s.query, partition, s.unit), offsets
 
 
 def _shares(seen: Snapshot) -> Samples:
@@ -104,12 +121,14 @@ def _keys(seen: Snapshot) -> Samples:
         yield (r.query, "cold"), r.cold
 
 
-def _phases(seen: Snapshot) -> Samples:
+def _planned(seen: Snapshot) -> Samples:
     return (((p.query, phase), took) for p in seen.plans for phase, took in p.phases.items())
 
 
 _Q = ("query",)
 _P = ("query", "measure")
+_U = ("query", "unit")
+_UNIT = "in offsets of its log, which are what unit says: rows, or bytes of files"
 
 METRICS: tuple[_Of, ...] = (
     # The run.
@@ -121,7 +140,8 @@ METRICS: tuple[_Of, ...] = (
         lambda seen: [((), seen.running)]),
     _Of(_GAUGE, "taut_run_turns_limit", "Turns that may be under way at once.", (),
         lambda seen: [((), seen.concurrency)]),
-    _Of(_GAUGE, "taut_overhead_ratio", "Share of one core that Taut itself has used.", (),
+    _Of(_GAUGE, "taut_overhead_ratio",
+        "Share of one core that Taut itself has used: deciding, holding and watching.", (),
         lambda seen: [((), seen.overhead)]),
     # Queries.
     _Of(_GAUGE, "taut_query_verdict", "1 for the verdict that holds now, 0 for the others.",
@@ -130,10 +150,13 @@ METRICS: tuple[_Of, ...] = (
         _states),
     _Of(_GAUGE, "taut_query_latency_seconds",
         "Latency of results over the last two minutes, by quantile; 1 is the maximum.",
-        ("query", "quantile"), _quantiles),
+        ("query", "quantile"), _latencies),
     _Of(_GAUGE, "taut_query_latency_mean_seconds",
         "Mean latency of results over the last two minutes.", _Q,
         _query(lambda q: None if q.latency is None else q.latency.mean)),
+    _Of(_GAUGE, "taut_query_phase_seconds",
+        "Time a batch was held, planning and running over the last two minutes, by quantile.",
+        ("query", "phase", "quantile"), _phases),
     _Of(_GAUGE, "taut_query_observed_seconds",
         "What the objective bounds, as seen over the last two minutes.", _Q,
         _query(lambda q: q.observed)),
@@ -158,24 +181,29 @@ METRICS: tuple[_Of, ...] = (
     _Of(_COUNTER, "taut_query_late_results_total", "Results past their objective.", _Q,
         _query(lambda q: q.late)),
     # Sources.
-    _Of(_GAUGE, "taut_source_backlog_rows", "Rows that have arrived and are not taken.",
-        ("query", "partition"), _backlog),
+    _Of(_GAUGE, "taut_source_backlog_rows", f"What has arrived and is not taken, {_UNIT}.",
+        ("query", "partition", "unit"), _backlog),
     _Of(_GAUGE, "taut_source_lane_busy_ratio", "Share of the time that a lane is at work.",
         ("query", "lane", "place"), _lanes),
+    _Of(_GAUGE, "taut_source_chunk_seconds",
+        "Time that chunks took over the last two minutes, by quantile; 1 is the maximum.",
+        ("query", "quantile"), _chunks),
     _Of(_GAUGE, "taut_source_open_chunks", "Chunks that lanes work on.", _Q,
         _source(lambda s: sum(lane.open_since is not None for lane in s.lanes))),
     _Of(_GAUGE, "taut_source_stragglers", "Lanes whose open chunk is overdue.", _Q,
         _source(lambda s: len(s.stragglers))),
     _Of(_GAUGE, "taut_source_share_ratio", "Share of the work that goes to each.", ("query", "to"),
         _shares),
-    _Of(_GAUGE, "taut_source_replay_cost_ratio", "Rows handed out once more, over all.", _Q,
+    _Of(_GAUGE, "taut_source_replay_cost_ratio",
+        "What was handed out once more, as a share of what was handed out first.", _Q,
         _source(lambda s: s.cost)),
     _Of(_GAUGE, "taut_source_replay_timeout_seconds",
-        "Time a row after which a chunk is overdue.", _Q, _source(lambda s: s.timeout)),
-    _Of(_COUNTER, "taut_source_issued_rows_total", "Rows handed to lanes.", _Q,
-        _source(lambda s: s.issued)),
-    _Of(_COUNTER, "taut_source_replayed_rows_total", "Rows handed to lanes once more.", _Q,
-        _source(lambda s: s.replayed)),
+        "Time after which a chunk is overdue, for each offset: a row, or a byte, as unit says.",
+        _U, _offsets(lambda s: s.timeout)),
+    _Of(_COUNTER, "taut_source_issued_rows_total", f"What was handed to lanes, {_UNIT}.", _U,
+        _offsets(lambda s: s.issued)),
+    _Of(_COUNTER, "taut_source_replayed_rows_total",
+        f"What was handed to lanes once more, {_UNIT}.", _U, _offsets(lambda s: s.replayed)),
     # Reduces.
     _Of(_COUNTER, "taut_reduce_rows_total", "Rows by what became of them.", ("query", "outcome"),
         _outcomes),
@@ -197,7 +225,7 @@ METRICS: tuple[_Of, ...] = (
     _Of(_GAUGE, "taut_plan_observed_latency_seconds", "What was seen of it.", _P,
         _plan(lambda p: p.observed)),
     _Of(_GAUGE, "taut_plan_phase_seconds", "Where the plan expects the time to go.",
-        ("query", "phase"), _phases),
+        ("query", "phase"), _planned),
     _Of(_GAUGE, "taut_plan_planned_rows_per_second", "The rate that was planned for.", _P,
         _plan(lambda p: p.planned_rate)),
     _Of(_GAUGE, "taut_plan_rows_per_second", "The rate that was seen.", _P,

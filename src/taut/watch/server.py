@@ -23,7 +23,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from taut.errors import WatchError
-from taut.watch.connection import Connection
+from taut.watch.connection import Connection, once
 from taut.watch.feed import Feed
 from taut.watch.site import Guard, site
 from taut.watch.snapshot import Snapshot
@@ -71,14 +71,14 @@ class Server:
                 "random one on every address but this machine's own"
             )
         self._socket = _listen(host, port)
-        address, self.port = self._socket.getsockname()[:2]
-        loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
+        self._address, self.port = self._socket.getsockname()[:2]
+        loopback = ipaddress.ip_address(self._address.partition("%")[0]).is_loopback
         self.token = token if token is not None or loopback else secrets.token_urlsafe(24)
         self.host = host
         self._snapshot = snapshot
         self._stop: Callable[[], object] | None = None
         self._running = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="taut-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="taut-page", daemon=True)
         self._thread.start()
         self._running.wait()
 
@@ -88,9 +88,8 @@ class Server:
         host = self.host
         if host in ("", "0.0.0.0", "::"):
             host = socket.gethostname()
-        host = f"[{host}]" if ":" in host else host
         query = "" if self.token is None else f"?token={self.token}"
-        return f"http://{host}:{self.port}/{query}"
+        return f"http://{_written(host)}:{self.port}/{query}"
 
     def close(self) -> None:
         """Stop serving and free the port; again is harmless."""
@@ -130,7 +129,8 @@ class Server:
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
         feed = Feed(self._snapshot, EVERY)
-        app = Guard(site(feed), token=self.token, port=self.port)
+        names = (_written(self.host), _written(self._address))
+        app = Guard(site(feed), token=self.token, port=self.port, names=names)
         config = Config(
             app,
             interface="asgi3",
@@ -143,9 +143,10 @@ class Server:
         )
         config.load()
         state = ServerState()
+        logger = once()
 
         def accepted() -> Connection:
-            return Connection(config=config, server_state=state, app_state={})
+            return Connection(config=config, server_state=state, app_state={}, logger=logger)
 
         listener = await loop.create_server(accepted, sock=self._socket)
         self._stop = lambda: loop.call_soon_threadsafe(asked.set)
@@ -164,6 +165,11 @@ class Server:
             connection.transport.abort()
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=PATIENCE)
+
+
+def _written(host: str) -> str:
+    """As it stands in an address."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _listen(host: str, port: int) -> socket.socket:

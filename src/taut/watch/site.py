@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Iterable, Iterator
 from functools import cache
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from urllib.parse import parse_qs
 
@@ -54,6 +54,7 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 _NO_SNAPSHOT = PlainTextResponse("there is no snapshot to show; see the log of the driver\n", 503)
+_HANG_UP = {"connection": "close"}  # who may not look does not hold a connection either
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -147,14 +148,17 @@ class Guard:
     """Lets in who may look: by GET or HEAD, with the token, or by a name of this machine.
 
     Without a token the address is a loopback one, and then the name in the Host header must be
-    one too: else any web page could have its own name point here and read what it likes. With a
-    token that cannot happen, since the cookie is not sent to another name.
+    one too, or one of ``names``: else any web page could have its own name point here and read
+    what it likes. With a token that cannot happen, since the cookie is not sent to another name.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, port: int, names: Iterable[str] = ()
+    ) -> None:
         self._app = app
+        self._names = _LOOPBACK.union(name.lower() for name in names if name)
         self._token = token
-        self._cookie = f"taut-{port}"  # cookies know no ports: two pages must not share one
+        self._cookie = f"taut-{port}"  # two pages on this host must not share one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -182,25 +186,31 @@ class Guard:
         if self._token is None:
             host = headers.get("host", "")
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() in _LOOPBACK:
+            if name.lower() in self._names:
                 return None
             return PlainTextResponse(
-                "421: open this page as localhost, or give it a token to use other names\n", 421
+                "421: open the address that Taut has printed; with a token, other names do too\n",
+                421,
+                headers=_HANG_UP,
             )
         bearer = headers.get("authorization", "")
         if bearer[:7].lower() == "bearer " and _same(bearer[7:].strip(), self._token):
             return None
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            cookie = None
-        if cookie is not None and _same(cookie.value, self._token):
+        if any(_same(value, self._token) for value in self._kept(headers)):
             return None
         return PlainTextResponse(
             "401: open the address that Taut has printed, which has the token\n",
             401,
-            headers={"www-authenticate": "Bearer"},
+            headers={"www-authenticate": "Bearer", **_HANG_UP},
         )
+
+    def _kept(self, headers: Headers) -> Iterator[str]:
+        # Cookies know no ports: those of everything else on this host come along, and a parser
+        # gives up on all of them at the first that keeps no rules.
+        for pair in ";".join(headers.getlist("cookie")).split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == self._cookie:
+                yield value
 
     def _given(self, scope: Scope) -> str | None:
         found = parse_qs(scope["query_string"].decode("latin-1"))

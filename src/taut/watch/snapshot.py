@@ -100,6 +100,10 @@ class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):
         Lanes that have been at their chunk for longer than nearly all chunks took.
     history
         (at, rows waiting, rows a second).
+    unit
+        What an offset of its log is: ``rows``, or ``bytes`` in a log of files. Counted in it are
+        ``issued``, ``replayed``, ``backlog``, ``history`` and the lanes' ``rows``; ``timeout`` is
+        for one of it.
     chunk, lane_chunks
         Seconds that chunks took, of all lanes and of each, over the last two minutes.
     """
@@ -119,6 +123,7 @@ class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):
     history: tuple[tuple[float, int, float], ...] = ()
     chunk: Quantiles | None = None
     lane_chunks: dict[int, Quantiles] = {}
+    unit: str = "rows"
 
 
 class ReduceNow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -72,9 +72,8 @@ export class Detail {
     if (!points.length) return;
     const bound = (this.objective = query.objective);
     const at = points.map(([t]) => t);
-    // A batch knows which of its results were late: they count from when they were due.
-    const told = new Map((query.bars ?? []).map((bar) => [bar[3], bar[6] > 0]));
-    const late = ([written, seconds]) => bound != null && (told.get(written) ?? seconds > bound);
+    // Each counts from when it was due, as the objective does: of a batch some may be late and some not.
+    const late = ([, seconds]) => bound != null && seconds > bound;
     const data = [
       [snapshot.at - SPAN, ...at, snapshot.at],
       [null, ...points.map((p) => (late(p) ? null : p[1])), null],

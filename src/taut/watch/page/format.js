@@ -44,8 +44,18 @@ export function count(n) {
   return NONE;
 }
 
-export const rows = (n) => (known(n) ? `${count(n)}${/[kMG]$/.test(count(n)) ? " " : GAP}rows` : NONE);
-export const rate = (n) => (known(n) ? `${rows(n)}/s` : NONE);
+// Of a log: its offsets are rows, or bytes, or what else its unit says.
+export function amount(n, unit = "rows") {
+  if (!known(n)) return NONE;
+  if (unit === "bytes") return bytes(n);
+  return `${count(n)}${/[kMG]$/.test(count(n)) ? " " : GAP}${unit}`;
+}
+
+export const rate = (n, unit) => (known(n) ? `${amount(n, unit)}/s` : NONE);
+
+// Of a time for each: one byte takes none that could be shown.
+export const each = (seconds, unit = "rows") =>
+  unit === "bytes" ? `${time(seconds * 1e6)} a MB` : `${time(seconds)} a ${unit.replace(/s$/, "")}`;
 
 export function bytes(n) {
   if (!known(n)) return NONE;

@@ -42,7 +42,7 @@ function route(event) {
     parts = [];
   }
   const before = view;
-  view = parts[0] in views ? parts[0] : "queries";
+  view = Object.hasOwn(views, parts[0]) ? parts[0] : "queries";
   chosen = view === "queries" && parts.length > 1 ? parts.slice(1).join("/") : null;
   for (const tab of tabs) {
     const here = tab.dataset.view === view;

@@ -2,7 +2,7 @@
 
 import { Chart, SERIES } from "./chart.js";
 import { el, Facts, fill, hide, icon, Keyed, mark, put } from "./dom.js";
-import { count, percent, rate, rows, time } from "./format.js";
+import { amount, bytes, count, each, percent, rate, time } from "./format.js";
 
 const MOST = 32; // partitions that are listed
 const byName = new Intl.Collator("en", { numeric: true });
@@ -35,6 +35,9 @@ class Lane {
 
 class Block {
   constructor(source) {
+    const unit = (this.unit = source.unit ?? "rows");
+    const scale = (this.scale = unit === "bytes" ? bytes : count);
+    const what = unit[0].toUpperCase() + unit.slice(1);
     this.title = el("h2");
     this.node = el("article", { class: "block" }, this.title);
     this.facts = new Facts(this.node, "Numbers of this source");
@@ -50,14 +53,14 @@ class Block {
     this.more = el("p", { class: "more" });
     this.shareFigure = right;
     this.node.append(el("div", { class: "side" },
-      el("figure", {}, el("figcaption", {}, "Rows waiting (left), and rows a second (right)"), left),
+      el("figure", {}, el("figcaption", {}, `${what} waiting (left), and ${unit} a second (right)`), left),
       el("figure", {}, el("figcaption", {}, "Shares over time"), right, this.noShares)),
-    el("h3", {}, "Rows waiting, by log partition"), this.parts, this.more, this.noParts);
+    el("h3", {}, `${what} waiting, by log partition`), this.parts, this.more, this.noParts);
     this.backlog = new Chart(left, {
-      label: "Rows waiting and rows a second", y: count, y2: count,
+      label: `${what} waiting and ${unit} a second`, y: scale, y2: scale,
       series: () => [
-        { label: "waiting", colour: "run", value: rows, fill: true },
-        { label: "rate", colour: "c2", value: rate, scale: "y2" },
+        { label: "waiting", colour: "run", value: (n) => amount(n, unit), fill: true },
+        { label: "rate", colour: "c2", value: (n) => rate(n, unit), scale: "y2" },
       ],
     });
     this.names = Object.keys(source.shares ?? {});
@@ -76,16 +79,17 @@ class Block {
     const lanes = source.lanes ?? [];
     const slow = new Set(source.stragglers ?? []);
     const [, waiting, speed] = source.history?.at(-1) ?? [];
+    const { scale, unit } = this;
     put(this.title, source.query);
     this.facts.show([
-      ["rows waiting", count(waiting ?? Object.values(source.backlog ?? {}).reduce((a, b) => a + b, 0))],
-      ["rate", rate(speed)],
+      [`${unit} waiting`, scale(waiting ?? Object.values(source.backlog ?? {}).reduce((a, b) => a + b, 0))],
+      ["rate", rate(speed, unit)],
       ["lanes", count(lanes.length)],
       ["open chunks", count(lanes.filter((lane) => lane.open_since != null).length)],
       ["stragglers", count(slow.size), slow.size ? "risk" : ""],
-      ["handed out", rows(source.issued ?? 0)],
-      ["again", `${count(source.replayed ?? 0)} (${percent(source.cost ?? 0)})`],
-      ["replay after", source.timeout == null ? "not on" : `${time(source.timeout)} a row`],
+      ["handed out", amount(source.issued ?? 0, unit)],
+      ["again", `${scale(source.replayed ?? 0)} (${percent(source.cost ?? 0)})`],
+      ["replay after", source.timeout == null ? "not on" : each(source.timeout, unit)],
     ]);
     hide(this.noLanes, lanes.length > 0);
     this.lanes.update(lanes.map((lane, n) => [lane, source.busy?.[n]]), ([lane]) => lane.lane,
@@ -104,7 +108,7 @@ class Block {
     this.partList.update(shown, ([name]) => name, (part, [name, waiting]) => {
       put(part.name, name);
       mark(part.name, "title", name);
-      put(part.value, count(waiting));
+      put(part.value, this.scale(waiting));
       fill(part.length, waiting / most);
     });
   }
@@ -113,7 +117,7 @@ class Block {
     const history = source.history ?? [];
     if (history.length) {
       this.backlog.draw(now - 120, now, [0, 1, 2].map((n) => history.map((point) => point[n])),
-        `${rows(history.at(-1)[1])} waiting, ${rate(history.at(-1)[2])}`);
+        `${amount(history.at(-1)[1], this.unit)} waiting, ${rate(history.at(-1)[2], this.unit)}`);
     }
     const shares = source.share_history ?? [];
     const names = Object.keys(source.shares ?? {}).slice(0, SERIES.length);
@@ -149,7 +153,7 @@ export class Sources {
   update(snapshot) {
     const sources = snapshot.sources ?? [];
     hide(this.empty, sources.length > 0);
-    this.blocks.update(sources, (source) => source.query, (block, source) => block.show(source, snapshot.at));
+    this.blocks.update(sources, ({ query, unit = "rows" }) => `${unit} ${query}`, (block, source) => block.show(source, snapshot.at));
   }
 
   reset() {
