@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -71,6 +72,11 @@ def batch(
         windows=len(ends),
         late=sum(written - end > objective for end in ends),
     )
+
+
+def turn(name: str, since: float, at: float) -> Turn:
+    """A turn by seconds into the run: held since, granted at."""
+    return Turn(AT + at, name, AT + since, "batch", "policy")
 
 
 class Pages(HTMLParser):
@@ -160,6 +166,7 @@ def test_any_run_can_be_reported(
     at = 10.0
     for n, (held, planning, running, out) in enumerate(steps):
         begun, run = at + held, at + held + planning
+        records.append(turn("q", at, begun))
         at = run + running
         ends = (begun - 0.1,) if out else ()
         records.append(batch("q", n, begun, run, at, *ends, objective=objective or 1e9))
@@ -170,7 +177,8 @@ def test_any_run_can_be_reported(
     query = found.queries[0]
     assert query.late == sum(query.phases.values())
     assert query.late <= query.results
-    assert query.held == pytest.approx(sum(step[0] for step in steps[1:]), abs=1e-3)
+    assert query.held == pytest.approx(sum(step[0] for step in steps), abs=1e-3)
+    assert found.queries[1].held == 0.0, "it takes no turns"
     for cause in query.worst:
         assert sum(cause.seconds.values()) == pytest.approx(cause.out - cause.due, abs=1e-3)
 
@@ -182,6 +190,7 @@ def test_a_query_that_was_held_while_others_ran_says_so() -> None:
         batch("ads-3", 0, 10.0, 10.1, 10.7),
         batch("ads-7", 0, 10.2, 10.3, 11.1),
         batch("far", 0, 1.0, 1.1, 9.0),
+        turn("slow", 8.2, 11.2),
         batch("slow", 1, 11.2, 11.25, 11.4, 10.0),
     )  # fmt: skip
     query = next(q for q in figures(recorded).queries if q.name == "slow")
@@ -189,6 +198,24 @@ def test_a_query_that_was_held_while_others_ran_says_so() -> None:
     assert cause.words == "late by 0.4 s: held 1.2 s while ads-7 and ads-3 ran"
     assert cause.phase == "held"
     assert "late by 0.4 s: held 1.2 s while ads-7 and ads-3 ran" in page_of(recorded)
+
+
+def test_only_the_first_batch_of_a_turn_was_held_as_on_the_board() -> None:
+    records = [
+        RUN,
+        started("turns"),
+        turn("turns", 4.0, 10.0),
+        batch("turns", 0, 10.0, 10.3, 10.5),
+        msgspec.structs.replace(batch("turns", 1, 10.6, 10.7, 10.9), granted=AT + 10.0),
+        started("free", window=None),
+        *(batch("free", n, 10.0 * n, 10.0 * n, 10.0 * n + 0.5) for n in range(5)),
+    ]
+    board = Board()
+    for record in records:
+        board.observe(record)
+    live = {query.name: query.held_seconds for query in board.snapshot(AT + 50.0).queries}
+    held = {query.name: query.held for query in figures(Recorded.of(records)).queries}
+    assert live == held == {"turns": pytest.approx(6.0), "free": 0.0}
 
 
 def cause_of(*batches: Batch, turns: tuple[Turn, ...] = ()) -> str:
@@ -199,9 +226,13 @@ def cause_of(*batches: Batch, turns: tuple[Turn, ...] = ()) -> str:
 
 def test_causes_in_words() -> None:
     before = batch("q", 0, 8.0, 8.1, 8.2)
-    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0)) == (
+    held = (turn("q", 8.2, 11.4),)
+    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0), turns=held) == (
         "late by 0.5 s: held 1.4 s although nothing else ran"
     )
+    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0)) == (
+        "late by 0.5 s: no rows came for 1.4 s"
+    ), "it takes no turns"
     assert cause_of(before, batch("q", 1, 10.1, 10.2, 11.9, 10.0)) == (
         "late by 0.9 s: its batches ran 1.7 s (one usually 0.9 s)"
     )

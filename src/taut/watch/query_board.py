@@ -6,12 +6,10 @@ import math
 from collections import deque
 
 import msgspec
-import numpy as np
 
-from taut.errors import SloError
-from taut.slo import Slo
 from taut.watch.latency import Latencies
 from taut.watch.records import Batch, Ended, Reduced, SlackParts, Started, Turn
+from taut.watch.results import ends, held_from, spread, stated
 from taut.watch.snapshot import Bar, Quantiles, QueryNow
 from taut.watch.verdict import Turnout, budget, measured, verdict, waiting_for
 
@@ -19,9 +17,6 @@ RECENT = 120.0
 """Seconds that are looked back at."""
 MOST_BARS = 480
 MOST_POINTS = 240
-MOST_RESULTS = 1_200
-"""Of one batch: what came out beyond that is not told apart."""
-_APART = 0.05
 
 PHASES = ("held", "planning", "running")
 
@@ -140,7 +135,7 @@ class QueryBoard:
         if live is not None and self.ended is None:
             since, slack = live.since, live.slack
         active = self.ended is None
-        slo = _slo(self.started)
+        slo = stated(self.started)
         results, late = self._counts.recent(now)
         rank = slo.quantile if slo is not None else 1.0
         observed = None if self.objective is None else self._after_due.quantile(now, rank)
@@ -187,23 +182,20 @@ class QueryBoard:
     def _held_from(self, batch: Batch) -> float:
         """Since when it had waited for this batch: only the first of a turn waits."""
         turn = self._turn
-        first = self._last is None or self._last.granted != batch.granted
-        if turn is None or turn.at != batch.granted or not first:
-            return batch.begun
-        return turn.held_since
+        granted = turn is not None and turn.at == batch.granted
+        return held_from(batch, self._last, turn.held_since if turn and granted else None)
 
     def _count(self, batch: Batch) -> int:
         """Take a batch's results in; returns how many of them were late."""
         if self.started.resident:
             return 0  # rows are out long before a resident batch is
         if self.started.window is not None or batch.windows:
-            ends = _ends(batch, self.started.window)
-            latencies = batch.written - ends
+            latencies = batch.written - ends(batch, self.started.window)
             after_due = latencies - max(0.0, batch.delay)
             results, late = batch.windows, batch.late
             self._points.extend((batch.written, float(each)) for each in after_due[-MOST_POINTS:])
         else:
-            latencies = after_due = _spread(batch)
+            latencies = after_due = spread(batch)
             results = len(latencies)
             late = 0 if self.objective is None else int((latencies > self.objective).sum())
             self._points.append((batch.written, batch.written - batch.planned + batch.input))
@@ -234,30 +226,3 @@ class QueryBoard:
     def _phases_now(self, now: float) -> dict[str, Quantiles]:
         found = {phase: each.quantiles(now) for phase, each in self._phases.items()}
         return {phase: each for phase, each in found.items() if each is not None}
-
-
-def _slo(started: Started) -> Slo | None:
-    if started.slo is None:
-        return None
-    try:
-        return Slo(started.slo)
-    except SloError:
-        return None
-
-
-def _ends(batch: Batch, window: tuple[float, float, float] | None) -> np.ndarray:
-    """The ends of the windows that came out, the last ones if there are very many."""
-    ends = np.asarray(batch.ends[-MOST_RESULTS:], dtype=np.float64)
-    more = min(batch.windows, MOST_RESULTS) - len(ends)
-    if more <= 0 or window is None or not len(ends):
-        return ends
-    # a batch names its last windows only; those before ended a slide apart
-    before = ends[0] - window[1] * np.arange(more, 0, -1)
-    return np.concatenate([before, ends])
-
-
-def _spread(batch: Batch) -> np.ndarray:
-    """Latencies of rows that came evenly over the time in which the batch's input arrived."""
-    fastest = batch.written - batch.planned
-    points = min(MOST_RESULTS, max(1, round(batch.input / _APART)))
-    return fastest + batch.input * (np.arange(points) + 0.5) / points

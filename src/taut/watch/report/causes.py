@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from taut.watch.records import Batch
+from taut.watch.results import held_from
 
 PHASES = {
     "held": "held",
@@ -67,20 +68,21 @@ class Spans:
     """When a query was worked on, by time.
 
     ``held_since`` has, by the moment at which a turn was granted, since when it had been waited
-    for; before that a query had no rows to read.
+    for; before that a query had no rows to read. One that takes no turns is never held.
     """
 
     def __init__(self, batches: Sequence[Batch], held_since: Mapping[float, float]) -> None:
         self.of: list[Span] = []
-        before = -math.inf
+        last: Batch | None = None
         for batch in batches:
+            before = -math.inf if last is None else last.written
             begun = min(max(before, batch.begun), batch.written)
             # a clock that was set back makes no phase negative
             run = min(max(begun, batch.run), batch.written)
-            held = min(max(before, held_since.get(batch.granted, before)), begun)
-            held = begun if held == -math.inf else held
+            held = held_from(batch, last, held_since.get(batch.granted))
+            held = min(max(before, held), begun)
             self.of.append(Span(held, begun, batch.planned, run, batch.written))
-            before = batch.written
+            last = batch
         self._out = [span.out for span in self.of]
 
     def between(self, since: float, until: float) -> list[Span]:

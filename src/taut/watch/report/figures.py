@@ -17,12 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.errors import SloError
 from taut.slo import Slo
-from taut.watch.query_board import _ends, _spread
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
+from taut.watch.results import ends, spread, stated
 from taut.watch.verdict import budget, measured
 
 Array = NDArray[np.float64]
@@ -231,11 +230,11 @@ def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
     for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
         if _windowed(batch, started):
             window = started.window if started else None
-            parts.append(batch.written - _ends(batch, window) - max(0.0, batch.delay))
+            parts.append(batch.written - ends(batch, window) - max(0.0, batch.delay))
             count += batch.windows
             late += min(batch.late, batch.windows)
         else:
-            parts.append(_spread(batch))
+            parts.append(spread(batch))
             count += len(parts[-1])
             late += int((parts[-1] > bound).sum())
     if reduced := recorded.reduced.get(name):
@@ -258,7 +257,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     for cause, rows in causes:
         if rows:
             phases[cause.phase] += rows
-    slo = _slo(started)
+    slo = stated(started)
     observed = _observed(slo, latencies) if objective is not None else None
     worked = Spans(batches, recorded.held_since(name)).of
     figures = QueryFigures(
@@ -297,19 +296,12 @@ def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause
     return [
         (
             inquiry.why(batch, end, due, due + bound),
-            1 if _windowed(batch, started) else int((_spread(batch) > bound).sum()),
+            1 if _windowed(batch, started) else int((spread(batch) > bound).sum()),
         )
         for batch in recorded.batches.get(name, ())
         for end, due in _dues(batch, started)
         if batch.written - due > bound + 1e-6
     ]
-
-
-def _slo(started: Started) -> Slo | None:
-    try:
-        return None if started.slo is None else Slo(started.slo)
-    except SloError:
-        return None
 
 
 def _observed(slo: Slo | None, latencies: Array) -> float | None:
