@@ -159,15 +159,29 @@ def test_a_resident_query_has_no_latency_of_batches() -> None:
 
 
 def test_rows_of_a_reduce_are_what_counts() -> None:
-    made = board(started(), Batch("q", 0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0))
+    made = board(started(slo="p80 <= 1 s"), Batch("q", 0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0))
+    assert only(made, 3.0).observed is not None
     made.observe(Reduced(2.0, "q", 0, 1.0, rows=110, on_time=95, late=5, shed={"late": 10}))
     made.observe(Reduced(3.0, "q", 1, 1.0, rows=20, on_time=20, shed={"late": 1}, hot=3))
+    made.observe(Batch("q", 1, 2.0, 2.0, 2.0, 2.0, 3.0, 1.0))
     snapshot = made.snapshot(4.0)
     (seen,), (reduce,) = snapshot.queries, snapshot.reduces
-    assert (seen.results, seen.late, seen.verdict) == (120, 5, "at risk")
+    assert (seen.results, seen.late, seen.verdict) == (131, 16, "met")
     assert (reduce.rows, reduce.on_time, reduce.late, reduce.hot) == (130, 115, 5, 3)
     assert reduce.shed == {"late": 11}
     assert reduce.history == ((2.0, 95, 5, 10), (3.0, 20, 0, 1))
+    assert (seen.observed, seen.latency, seen.latencies) == (None, None, ()), "batches do not tell"
+    assert seen.bars[-1].late == 1
+
+
+@pytest.mark.parametrize("slo", ["p99 <= 1 s", "mean <= 1 s"])
+def test_a_reduce_that_sheds_instead_of_being_late_misses(slo: str) -> None:
+    shed = Reduced(2.0, "q", 0, 1.0, rows=100, processed=50, on_time=50, shed={"late": 50})
+    seen = only(board(started(slo=slo), shed), 3.0)
+    assert (seen.results, seen.late, seen.on_time) == (100, 50, 0.5)
+    assert seen.verdict == "missed"
+    if "p99" in slo:
+        assert seen.budget == -49.0
 
 
 def test_sources_lanes_and_stragglers() -> None:
@@ -234,7 +248,8 @@ records = st.one_of(
         st.lists(times, max_size=3).map(tuple), st.integers(0, 3), st.integers(0, 5),
     ),
     st.builds(
-        Reduced, times, names, st.integers(0, 9), on_time=st.integers(0, 9), late=st.integers(0, 9)
+        Reduced, times, names, st.integers(0, 9), on_time=st.integers(0, 9),
+        late=st.integers(0, 9), shed=st.dictionaries(names, st.integers(0, 9)),
     ),
 )  # fmt: skip
 

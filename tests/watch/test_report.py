@@ -320,7 +320,27 @@ def test_sources_reduces_and_plans_are_shown_where_recorded() -> None:
     ):
         assert text in page
     sums = next(q for q in figures(recorded).queries if q.name == "sums")
-    assert (sums.results, sums.late, sums.verdict) == (92, 2, "missed")
+    assert (sums.results, sums.late, sums.verdict) == (100, 10, "missed")
+    assert "sums: of 100 rows 2 came out late and 8 were shed (deadline 8)." in page
+
+
+def test_a_reduce_that_sheds_is_judged_by_its_rows_alone() -> None:
+    records = [
+        RUN,
+        started("sums", window=None),
+        batch("sums", 0, 10.0, 10.0, 12.0),
+        Reduced(AT + 12.0, "sums", 0, 1.0, rows=100, on_time=50, shed={"deadline": 50}),
+    ]
+    board = Board()
+    for record in records:
+        board.observe(record)
+    (now,) = board.snapshot(AT + 13.0).queries
+    recorded = Recorded.of(records)
+    (query,) = figures(recorded).queries
+    assert (query.results, query.late, query.verdict, query.on_time) == (100, 50, "missed", 0.5)
+    assert (query.budget, query.observed, query.latency) == (now.budget, None, None)
+    assert (query.phases, query.worst) == ({}, ()), "its batches do not tell"
+    assert "of 100 rows 0 came out late and 50 were shed (deadline 50)." in page_of(recorded)
 
 
 def test_names_are_shown_as_they_are_and_do_nothing() -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from taut.watch.latency import Latencies
 from taut.watch.records import Batch, Ended, Reduced, SlackParts, Started, Turn
-from taut.watch.results import ends, held_from, spread, stated
+from taut.watch.results import ends, held_from, rows_reduced, spread, stated
 from taut.watch.snapshot import Bar, Quantiles, QueryNow
 from taut.watch.verdict import Turnout, budget, measured, verdict, waiting_for
 
@@ -70,7 +70,7 @@ class QueryBoard:
         self._points: deque[tuple[float, float]] = deque(maxlen=MOST_POINTS)
         self._turn: Turn | None = None
         self._last: Batch | None = None
-        self._reduces = False
+        self._reduced: Reduced | None = None
         self._state, self._since = "waiting for data", started.at
 
     # -- records ----------------------------------------------------------------------------
@@ -112,13 +112,12 @@ class QueryBoard:
 
     def reduced(self, reduced: Reduced) -> None:
         """Rows of a reduce are out: they are counted, and not the moments of batches."""
-        if not self._reduces:
-            self._reduces = True
-            self.results = self.late = 0
-            self._counts = Counts()
+        if self._reduced is None:
+            self._begin_to_count()
+        self._reduced = reduced
         if self.started.objective is None:
             self.objective = reduced.objective
-        self._add(reduced.at, reduced.on_time + reduced.late, reduced.late)
+        self._add(reduced.at, *rows_reduced(reduced))
 
     # -- how it stands ------------------------------------------------------------------------
 
@@ -189,6 +188,9 @@ class QueryBoard:
         """Take a batch's results in; returns how many of them were late."""
         if self.started.resident:
             return 0  # rows are out long before a resident batch is
+        if self._reduced is not None:
+            # when which of its rows had come is not told, only how many were late or shed
+            return rows_reduced(self._reduced)[1] if self._reduced.batch == batch.batch else 0
         if self.started.window is not None or batch.windows:
             latencies = batch.written - ends(batch, self.started.window)
             after_due = latencies - max(0.0, batch.delay)
@@ -201,9 +203,17 @@ class QueryBoard:
             self._points.append((batch.written, batch.written - batch.planned + batch.input))
         self.latencies.observe_all(batch.written, latencies)
         self._after_due.observe_all(batch.written, after_due)
-        if not self._reduces:
-            self._add(batch.written, results, min(late, results))
-        return min(late, results)
+        late = min(late, results)
+        self._add(batch.written, results, late)
+        return late
+
+    def _begin_to_count(self) -> None:
+        """What counts as a result is another thing from here on."""
+        self.results = self.late = 0
+        self._counts = Counts()
+        self._points.clear()
+        self.latencies.clear()
+        self._after_due.clear()
 
     def _add(self, at: float, results: int, late: int) -> None:
         self.results += results

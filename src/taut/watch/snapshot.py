@@ -51,9 +51,10 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     observed
         The objective's own measure (its quantile, or the mean) over the last two minutes. Windows
         are measured from when they were due, as the objective is; in ``latency`` from their end.
+        None for a reduce, of which only counts are known.
     results, late
         Windows that came out; of a query without a window, moments at which rows came, about 50 ms
-        apart; of a reduce, rows. And how many of them were late.
+        apart; of a reduce, rows. And how many of them were late; of a reduce, or were shed.
     on_time, budget
         Share of results on time since the start; share of the results that may be late by the
         objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.

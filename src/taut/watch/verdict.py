@@ -25,7 +25,7 @@ def measured(
     slo
         As stated; None where only its seconds are known: then nothing may be late.
     observed
-        Its measure.
+        Its measure; None where only counts are known: then nothing may be late by a mean.
     results, late
         How many there were.
     """
@@ -33,10 +33,10 @@ def measured(
         return NO_OBJECTIVE
     if not results:
         return NO_DATA
-    if slo is not None and slo.quantile is None:
-        missed = observed is not None and observed > objective
-    elif slo is not None:
+    if slo is not None and slo.quantile is not None:
         missed = not slo.allows(late, results)
+    elif slo is not None and observed is not None:
+        missed = observed > objective
     else:
         missed = late > 0
     if missed:

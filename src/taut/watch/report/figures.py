@@ -21,7 +21,7 @@ from taut.slo import Slo
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
-from taut.watch.results import ends, spread, stated
+from taut.watch.results import ends, rows_reduced, spread, stated
 from taut.watch.verdict import budget, measured
 
 Array = NDArray[np.float64]
@@ -65,7 +65,10 @@ class QueryFigures(msgspec.Struct, frozen=True):
     held, planning, running
         Seconds in all.
     phases
-        Results that were late, by the phase that took longest of each.
+        Results that were late, by the phase that took longest of each; not of a reduce.
+    shed
+        Rows of a reduce that were not worked on, by reason: they are among the late ones. None for
+        any other query.
     """
 
     name: str
@@ -90,6 +93,7 @@ class QueryFigures(msgspec.Struct, frozen=True):
     error: str | None = None
     resident: int = 0
     windowed: bool = False
+    shed: dict[str, int] | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -195,7 +199,7 @@ def results(recorded: Recorded, name: str) -> list[Result]:
     started = recorded.started.get(name)
     bound = started.objective if started is not None else None
     found = []
-    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
+    for batch in _telling(recorded, name):
         for end, due in _dues(batch, started):
             latency = batch.written - due
             late = bound is not None and latency > bound + 1e-6
@@ -207,6 +211,13 @@ def _resident(recorded: Recorded, name: str) -> bool:
     """Whether its rows are out long before its batches are."""
     started = recorded.started.get(name)
     return started is not None and started.resident > 0
+
+
+def _telling(recorded: Recorded, name: str) -> Sequence[Batch]:
+    """The batches that tell the latency of its results: of a reduce rows are counted instead."""
+    if _resident(recorded, name) or name in recorded.reduced:
+        return ()
+    return recorded.batches.get(name, ())
 
 
 def _windowed(batch: Batch, started: Started | None) -> bool:
@@ -227,7 +238,7 @@ def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
     bound = math.inf if started is None or started.objective is None else started.objective
     parts = [np.zeros(0)]
     count = late = 0
-    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
+    for batch in _telling(recorded, name):
         if _windowed(batch, started):
             window = started.window if started else None
             parts.append(batch.written - ends(batch, window) - max(0.0, batch.delay))
@@ -237,10 +248,10 @@ def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
             parts.append(spread(batch))
             count += len(parts[-1])
             late += int((parts[-1] > bound).sum())
-    if reduced := recorded.reduced.get(name):
-        # rows of a reduce are counted, not the moments of its batches
-        late = sum(each.late for each in reduced)
-        count = late + sum(each.on_time for each in reduced)
+    for reduced in recorded.reduced.get(name, ()):
+        rows, missed = rows_reduced(reduced)
+        count += rows
+        late += missed
     return np.concatenate(parts), count, late
 
 
@@ -249,7 +260,8 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     batches = recorded.batches.get(name, [])
     latencies, count, late = _measured(recorded, name)
     objective = started.objective
-    if objective is None and (reduced := recorded.reduced.get(name)):
+    reduced = recorded.reduced.get(name)
+    if objective is None and reduced:
         objective = reduced[-1].objective
     ended = recorded.ended.get(name)
     causes = _causes(recorded, name, inquiry)
@@ -283,6 +295,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         None if ended is None else ended.error,
         started.resident,
         started.window is not None or any(batch.windows for batch in batches),
+        _summed(reduced).shed if reduced else None,
     )
     return figures, latencies
 
@@ -290,7 +303,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
 def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause, int]]:
     """Why results were late, and of how many rows that tells; a window counts as one."""
     started = recorded.started.get(name)
-    if started is None or started.objective is None or started.resident:
+    if started is None or started.objective is None:
         return []
     bound = started.objective
     return [
@@ -298,7 +311,7 @@ def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause
             inquiry.why(batch, end, due, due + bound),
             1 if _windowed(batch, started) else int((spread(batch) > bound).sum()),
         )
-        for batch in recorded.batches.get(name, ())
+        for batch in _telling(recorded, name)
         for end, due in _dues(batch, started)
         if batch.written - due > bound + 1e-6
     ]

@@ -140,11 +140,16 @@ def _budget(left: float | None) -> str:
 
 
 def _late(found: RunFigures) -> list[str]:
-    queries = [q for q in found.queries if q.late]
-    if not queries:
+    reduces = [q for q in found.queries if q.late and q.shed is not None]
+    queries = [q for q in found.queries if q.late and q.shed is None]
+    if not queries and not reduces:
         return []
-    parts = [
-        html.heading("Why results were late"),
+    parts = [html.heading("Why results were late")]
+    if reduces:
+        parts.append(_list(f"{q.name}: {_missed(q)}" for q in reduces))
+    if not queries:
+        return parts
+    parts += [
         html.paragraph(
             "By the phase in which each late result spent most of its time after it was due:"
         ),
@@ -181,6 +186,14 @@ def _late(found: RunFigures) -> list[str]:
             f"{html.table(head, rows, 1, -1)}</details>"
         )
     return parts
+
+
+def _missed(q: QueryFigures) -> str:
+    """What became of the rows of a reduce that were not on time."""
+    shed = sum((q.shed or {}).values())
+    why = ", ".join(f"{reason} {rows:,}" for reason, rows in (q.shed or {}).items() if rows)
+    said = f"of {q.results:,} rows {q.late - shed:,} came out late and {shed:,} were shed"
+    return f"{said} ({why})." if why else f"{said}."
 
 
 def _result(cause: Cause, found: RunFigures) -> str:
