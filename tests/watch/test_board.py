@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.slo import Slo
-from taut.watch.board import MOST_ENDED, Board
+from taut.watch.board import MOST_ENDED, MOST_OTHERS, Board
 from taut.watch.query_board import MOST_BARS, MOST_POINTS, Live
 from taut.watch.records import (
     Batch,
@@ -234,6 +234,56 @@ def test_memory_is_bounded_whatever_ends() -> None:
     assert len(busy.bars) <= MOST_BARS
     assert len(busy.latencies) == MOST_POINTS
     assert decode(encode(snapshot)) == snapshot
+
+
+def test_sources_of_ended_queries_go_with_them() -> None:
+    made = board()
+    for n in range(150):
+        made.observe(Started(n, f"q{n}"))
+        for source in ("", "1", "2"):
+            made.observe(Source(n, f"q{n}", source=source))
+        made.observe(Ended(n + 0.5, f"q{n}"))
+    names = {source.query for source in made.snapshot(200.0).sources}
+    assert names == {f"q{n}{s}" for n in range(50, 150) for s in ("", "/1", "/2")}
+
+
+def test_what_was_not_heard_of_for_longest_goes_first() -> None:
+    made = board()
+    for n in range(MOST_OTHERS):
+        made.observe(Source(n + 0.1, "first"))
+        made.observe(Reduced(n + 0.1, "first", n))
+        made.observe(Expected(n + 0.1, "first", "p9", 1, 1, 1))
+        made.observe(Source(n, f"q{n}"))
+        made.observe(Reduced(n, f"q{n}", 0))
+        made.observe(Expected(n, f"q{n}", "p9", 1, 1, 1))
+        made.check()
+    snapshot = made.snapshot(1_000.0)
+    for them in (snapshot.sources, snapshot.reduces, snapshot.plans):
+        names = {each.query for each in them}
+        assert len(names) == MOST_OTHERS
+        assert "first" in names
+        assert "q0" not in names
+
+
+def test_a_query_that_was_started_again_counts_anew() -> None:
+    first = Started(1.0, "q", "p90 <= 1 s", 1.0, 0.9)
+    made = board(first, out(10.0, 5.0, late=1), Source(11.0, "q", 9))
+    made.observe(Reduced(12.0, "q", 0, 1.0, rows=5, on_time=5))
+    made.observe(Started(1.0, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW))
+    assert only(made, 20.0).results == 5, "told again while it lives"
+    made.observe(Started(20.0, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW))
+    snapshot = made.snapshot(20.0)
+    assert [query.results for query in snapshot.queries] == [0]
+    assert (snapshot.sources, snapshot.reduces) == ((), ()), "they count since their start as well"
+
+
+def test_what_is_heard_of_before_its_start_is_the_same_query() -> None:
+    made = board(
+        Turn(9.9, "q", held_since=5.0, until="swept", why="policy"),
+        Started(9.95, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW),
+        Batch("q", 0, 9.9, 9.9, 10.0, 10.1, 10.2),
+    )
+    assert only(made, 10.3).held_seconds == pytest.approx(4.9)
 
 
 times = st.floats(0.0, 500.0)

@@ -9,7 +9,7 @@ import msgspec
 
 from taut.watch.latency import Latencies
 from taut.watch.records import Batch, Ended, Reduced, SlackParts, Started, Turn
-from taut.watch.results import ends, held_from, rows_reduced, spread, stated
+from taut.watch.results import ends, held_from, rows_reduced, same_life, spread, stated
 from taut.watch.snapshot import Bar, Quantiles, QueryNow
 from taut.watch.verdict import Turnout, budget, measured, verdict, waiting_for
 
@@ -54,10 +54,12 @@ class Counts:
 
 
 class QueryBoard:
-    """One query, from its records."""
+    """One query, from its records; ``told`` is whether its start was, or is made up."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: Started, *, told: bool = True) -> None:
         self.started = started
+        self._told = told
+        self._windowed = started.window is not None
         self.ended: Ended | None = None
         self.results = self.late = self.batches = 0
         self.held_seconds = 0.0
@@ -75,9 +77,15 @@ class QueryBoard:
 
     # -- records ----------------------------------------------------------------------------
 
+    def lives_on(self, started: Started) -> bool:
+        """Whether this tells more of it, and not of another that was started under its name."""
+        return same_life(self.started if self._told else None, self.ended is not None, started)
+
     def start(self, started: Started) -> None:
         """It is told again, once more is known of it."""
-        self.started = started
+        self.started, self._told = started, True
+        if started.window is not None:
+            self._has_windows()
         self.objective = started.objective if started.objective is not None else self.objective
 
     def end(self, ended: Ended) -> None:
@@ -191,7 +199,9 @@ class QueryBoard:
         if self._reduced is not None:
             # when which of its rows had come is not told, only how many were late or shed
             return rows_reduced(self._reduced)[1] if self._reduced.batch == batch.batch else 0
-        if self.started.window is not None or batch.windows:
+        if batch.windows:
+            self._has_windows()
+        if self._windowed:
             latencies = batch.written - ends(batch, self.started.window)
             after_due = latencies - max(0.0, batch.delay)
             results, late = batch.windows, batch.late
@@ -206,6 +216,12 @@ class QueryBoard:
         late = min(late, results)
         self._add(batch.written, results, late)
         return late
+
+    def _has_windows(self) -> None:
+        """Its results are windows; the moments that were counted before it was known are none."""
+        if not self._windowed and self._reduced is None:
+            self._begin_to_count()
+        self._windowed = True
 
     def _begin_to_count(self) -> None:
         """What counts as a result is another thing from here on."""

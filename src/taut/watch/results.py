@@ -23,6 +23,19 @@ def stated(started: Started) -> Slo | None:
         return None
 
 
+def same_life(before: Started | None, ended: bool, started: Started) -> bool:
+    """Whether a query that is told to have started is the one before, with more known of it.
+
+    Parameters
+    ----------
+    before
+        What was told when it started; None if nothing was, or with 0 for a time not yet known.
+    ended
+        Whether it has ended: then another was started under its name.
+    """
+    return not ended and (before is None or before.at in (0.0, started.at))
+
+
 def held_from(batch: Batch, before: Batch | None, held_since: float | None) -> float:
     """Since when a query had waited to be let go for a batch.
 

@@ -21,7 +21,7 @@ from taut.slo import Slo
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
-from taut.watch.results import ends, rows_reduced, spread, stated
+from taut.watch.results import ends, rows_reduced, source_name, spread, stated
 from taut.watch.verdict import budget, measured
 
 Array = NDArray[np.float64]
@@ -168,7 +168,7 @@ def figures(recorded: Recorded) -> RunFigures:
         dict(Counter(turn.why for them in recorded.turns.values() for turn in them)),
         _side_by_side(recorded),
         recorded.missing,
-        {name: each[-1] for name, each in recorded.sources.items()},
+        {source_name(*key): each[-1] for key, each in recorded.sources.items()},
         {name: _summed(each) for name, each in recorded.reduced.items()},
         {name: each[-1] for name, each in recorded.expected.items()},
     )
@@ -198,9 +198,10 @@ def results(recorded: Recorded, name: str) -> list[Result]:
     """What a query has put out, in order: its windows, or of every batch the oldest row."""
     started = recorded.started.get(name)
     bound = started.objective if started is not None else None
+    windowed = _windowed(recorded, name)
     found = []
     for batch in _telling(recorded, name):
-        for end, due in _dues(batch, started):
+        for end, due in _dues(batch, windowed):
             latency = batch.written - due
             late = bound is not None and latency > bound + 1e-6
             found.append(Result(batch.written, latency, late, end, batch.batch))
@@ -220,13 +221,16 @@ def _telling(recorded: Recorded, name: str) -> Sequence[Batch]:
     return recorded.batches.get(name, ())
 
 
-def _windowed(batch: Batch, started: Started | None) -> bool:
-    return batch.windows > 0 or (started is not None and started.window is not None)
+def _windowed(recorded: Recorded, name: str) -> bool:
+    """Whether its results are windows; batches before its window was learned had none."""
+    started = recorded.started.get(name)
+    known = started is not None and started.window is not None
+    return known or any(batch.windows for batch in recorded.batches.get(name, ()))
 
 
-def _dues(batch: Batch, started: Started | None) -> list[tuple[float, float]]:
+def _dues(batch: Batch, windowed: bool) -> list[tuple[float, float]]:
     """What came out with a batch: its end, and when it could first be complete."""
-    if _windowed(batch, started):
+    if windowed:
         return [(end, end + max(0.0, batch.delay)) for end in batch.ends]
     oldest = batch.planned - batch.input
     return [(oldest, oldest)] if batch.input > 0.0 else []
@@ -236,11 +240,12 @@ def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
     """Latencies, results, and how many were late; as a board counts them."""
     started = recorded.started.get(name)
     bound = math.inf if started is None or started.objective is None else started.objective
+    window = started.window if started is not None else None
+    windowed = _windowed(recorded, name)
     parts = [np.zeros(0)]
     count = late = 0
     for batch in _telling(recorded, name):
-        if _windowed(batch, started):
-            window = started.window if started else None
+        if windowed:
             parts.append(batch.written - ends(batch, window) - max(0.0, batch.delay))
             count += batch.windows
             late += min(batch.late, batch.windows)
@@ -294,7 +299,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         tuple(sorted((cause for cause, _ in causes), key=lambda cause: -cause.late_by)[:WORST]),
         None if ended is None else ended.error,
         started.resident,
-        started.window is not None or any(batch.windows for batch in batches),
+        _windowed(recorded, name),
         _summed(reduced).shed if reduced else None,
     )
     return figures, latencies
@@ -305,14 +310,14 @@ def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause
     started = recorded.started.get(name)
     if started is None or started.objective is None:
         return []
-    bound = started.objective
+    bound, windowed = started.objective, _windowed(recorded, name)
     return [
         (
-            inquiry.why(batch, end, due, due + bound),
-            1 if _windowed(batch, started) else int((spread(batch) > bound).sum()),
+            inquiry.why(name, batch, end, due, due + bound),
+            1 if windowed else int((spread(batch) > bound).sum()),
         )
         for batch in _telling(recorded, name)
-        for end, due in _dues(batch, started)
+        for end, due in _dues(batch, windowed)
         if batch.written - due > bound + 1e-6
     ]
 

@@ -12,6 +12,7 @@ from taut.watch.report import html
 from taut.watch.report.causes import PHASES, Cause
 from taut.watch.report.figures import QueryFigures, RunFigures, results, spans
 from taut.watch.report.svg import MARKS, Mark, Row, clock, over_time, timeline
+from taut.watch.results import source_name
 
 ZOOM = 30.0
 """Seconds around the worst result that are drawn in full."""
@@ -307,7 +308,7 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
         parts += [
             html.heading("Sources"),
             html.table(
-                ["query", "chunks issued", "replayed", "timeout s", "lanes", "rows waiting"],
+                ["source", "offsets issued", "replayed", "timeout s", "lanes", "waiting"],
                 [
                     [
                         name,
@@ -322,12 +323,13 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
             ),
             '<div class="grid2">',
         ]
-        for name, them in recorded.sources.items():
+        for key, them in recorded.sources.items():
+            name = source_name(*key)
             marks = [Mark(s.at, float(sum(s.backlog.values()))) for s in them]
             svg = over_time(
-                f"{name}: rows waiting over the run", marks, found.began, found.ended, unit=""
+                f"{name}: waiting over the run", marks, found.began, found.ended, unit=""
             )
-            parts.append(f"<div><h3>{escape(name)}: rows waiting</h3>{svg}</div>")
+            parts.append(f"<div><h3>{escape(name)}: waiting</h3>{svg}</div>")
         parts.append("</div>")
     if found.reduces:
         parts += [
