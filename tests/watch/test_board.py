@@ -331,7 +331,48 @@ def test_verdicts_of_means_and_of_objectives_without_a_share() -> None:
     assert measured(None, None, None, 10, 1) == "no objective"
     assert measured(mean, 1.0, None, 0, 0) == "no data"
     assert budget(mean, 10, 3) is budget(None, 10, 3) is None
-    assert verdict("met", 5.0, 1.0, 3.0, None, held=True, active=False) == "met", "it has ended"
+
+
+def test_the_result_to_come_is_at_risk_once_it_is_late_and_then_missed() -> None:
+    short = SlackParts(0.1, 20.0, 19.0, 21.0, 0.4)
+    for state in ("held", "planned", "running"):
+        for said in ("met", "at risk", "no data"):
+            assert verdict(said, 4.0, 1.0, 3.5, None, state) == said
+            assert verdict(said, 4.6, 1.0, 3.5, None, state) == "at risk"
+            assert verdict(said, 5.6, 1.0, 3.5, None, state) == "missed"
+    assert verdict("met", 4.0, 1.0, 3.5, short, "held") == "at risk"
+    assert verdict("met", 4.0, 1.0, 3.5, short, "running") == "met"
+    for state in ("waiting for data", "ended", "failed"):
+        assert verdict("met", 500.0, 1.0, 3.0, short, state) == "met", "nothing is due"
+
+
+def test_an_idle_stream_is_not_late() -> None:
+    made = board(started(window=WINDOW), out(100.0, 0.4))
+    idle = Live("waiting for data", 101.0, 110.5)
+    assert only(made, 115.0, idle).verdict == "met"
+    assert only(made, 500.0, idle).verdict == "no data"
+
+
+def test_a_query_that_hangs_is_missed_for_as_long_as_it_does() -> None:
+    made = board(started(window=WINDOW), out(100.0, 0.4))
+    for state in ("held", "running"):
+        for now in (113.0, 500.0):
+            assert only(made, now, Live(state, 101.0, 110.5)).verdict == "missed"
+
+
+def test_a_batch_without_windows_that_hangs_is_missed() -> None:
+    done = Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, input=0.5)
+    turn = Turn(101.0, "q", held_since=100.5, until="batch", why="policy")
+    made = board(started(), Turn(100.0, "q", 99.0, "batch", "policy"), done, turn)
+    verdicts = [
+        only(made, now, Live("running", 101.0)).verdict for now in (101.9, 102.5, 103.5, 700.0)
+    ]
+    assert verdicts == ["met", "at risk", "missed", "missed"]
+    assert only(made, 700.0, Live("planned", 101.0)).verdict == "missed"
+    assert only(made, 700.0, Live("waiting for data", 101.0)).verdict == "no data"
+    free = board(started(), Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, goes_on=True))
+    seen = only(free, 130.0, Live("running", 0.0))
+    assert seen.verdict == "met", "who takes no turns may be idle"
 
 
 @pytest.mark.parametrize(

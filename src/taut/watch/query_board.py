@@ -147,12 +147,13 @@ class QueryBoard:
         rank = slo.quantile if slo is not None else 1.0
         observed = None if self.objective is None else self._after_due.quantile(now, rank)
         said = measured(slo, self.objective, observed, results, late)
-        held = state in ("held", "planned")
         error = self.ended.error if self.ended else None
         return QueryNow(
             name=self.started.query,
             state=state,
-            verdict=verdict(said, now, self.objective, due, slack, held=held, active=active),
+            verdict=verdict(
+                said, now, self.objective, self._could_be_out(state, since, due), slack, state
+            ),
             waiting_for=waiting_for(
                 state, now, due, turns, error=error, windowed=self.started.window is not None
             ),
@@ -248,6 +249,18 @@ class QueryBoard:
         length, slide, start = window
         passed = math.floor((last.watermark - start - length) / slide)
         return (passed + 1) * slide + start + length + last.delay
+
+    def _could_be_out(self, state: str, since: float, due: float | None) -> float | None:
+        """When the result to come could first be out: of rows, when their batch was taken up.
+
+        Of a query that takes no turns that is not known, nor since when rows wait that no batch
+        has read.
+        """
+        if due is not None or self._windowed or self._turn is None or self.started.resident:
+            return due
+        if state not in ("running", "planned"):
+            return None
+        return since if self._last is None else max(since, self._last.written)
 
     def _phases_now(self, now: float) -> dict[str, Quantiles]:
         found = {phase: each.quantiles(now) for phase, each in self._phases.items()}
