@@ -286,6 +286,17 @@ def test_what_is_heard_of_before_its_start_is_the_same_query() -> None:
     assert only(made, 10.3).held_seconds == pytest.approx(4.9)
 
 
+def test_a_clock_that_is_set_back_does_not_freeze_a_verdict() -> None:
+    late = [Batch("q", n, *[10_000.0 + n] * 4, 10_009.0 + n) for n in range(20)]
+    fine = [Batch("q", n, *[9_400.0 + n] * 4, 9_400.1 + n) for n in range(100)]
+    made = board(started(slo="mean <= 1 s"), *late)
+    assert only(made, 10_030.0).verdict == "missed"
+    for batch in fine:
+        made.observe(batch)
+    seen = only(made, 9_500.0)
+    assert (seen.verdict, seen.observed) == ("met", pytest.approx(0.1))
+
+
 times = st.floats(0.0, 500.0)
 names = st.sampled_from(["a", "b"])
 records = st.one_of(

@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ ACCURACY = 50
 
 _RANKS = (0.5, 0.9, 0.99, 0.999)
 
+V = TypeVar("V")
+
 _made: weakref.WeakSet[Latencies] = weakref.WeakSet()
 
 
@@ -37,6 +39,24 @@ def _release() -> None:
 
 def _sketch() -> req_floats_sketch:
     return req_floats_sketch(ACCURACY, True)
+
+
+def trim(slices: dict[int, V], index: int, most: int) -> None:
+    """Make room for a slice: forget those too old beside it.
+
+    Where it is itself too old beside the newest, the clock was set back: forget what lies ahead.
+
+    >>> slices = {1: "a", 2: "b", 5: "c"}
+    >>> trim(slices, 6, most=5)
+    >>> slices
+    {2: 'b', 5: 'c'}
+    >>> trim(slices, 0, most=5)
+    >>> slices
+    {}
+    """
+    back = index <= max(slices, default=index) - most
+    for each in [i for i in slices if i <= index - most or (back and i > index)]:
+        del slices[each]
 
 
 @dataclass(slots=True)
@@ -95,7 +115,8 @@ class _Bytes(msgspec.Struct, frozen=True, array_like=True, tag="taut latencies 1
 class Latencies:
     """Latencies of the last while, in slices of time, and of all time.
 
-    Time is what the caller says it is. Memory is bounded, whatever is observed.
+    Time is what the caller says it is; it may be set back, and then what lies ahead is left out.
+    Memory is bounded, whatever is observed.
 
     Parameters
     ----------
@@ -134,9 +155,7 @@ class Latencies:
         if not math.isfinite(seconds):
             return
         self._all().add(seconds)
-        part = self._part(self._index(at))
-        if part is not None:
-            part.add(seconds)
+        self._part(self._index(at)).add(seconds)
 
     def observe_all(self, at: float, seconds: Sequence[float] | np.ndarray) -> None:
         """Several results came out at a time."""
@@ -145,9 +164,7 @@ class Latencies:
         if not len(them):
             return
         self._all().add_all(them)
-        part = self._part(self._index(at))
-        if part is not None:
-            part.add_all(them)
+        self._part(self._index(at)).add_all(them)
 
     def quantiles(self, now: float) -> Quantiles | None:
         """Of the last while; None when nothing came out in it."""
@@ -171,10 +188,10 @@ class Latencies:
                 f"{self.slices} x {self.seconds} s"
             )
         self._all().merge(other._all())
-        for index, part in sorted(other._parts.items(), reverse=True):
-            mine = self._part(index)
-            if mine is not None:
-                mine.merge(part)
+        newest = max([*self._parts, *other._parts], default=0)
+        for index, part in other._parts.items():
+            if index > newest - self.slices:
+                self._part(index).merge(part)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -220,28 +237,20 @@ class Latencies:
     def _index(self, at: float) -> int:
         return math.floor(at / self.seconds)
 
-    def _part(self, index: int) -> _Part | None:
-        """The slice, which is about to be added to; None when it is long over."""
+    def _part(self, index: int) -> _Part:
+        """The slice, which is about to be added to."""
         self._seen = None
         part = self._parts.get(index)
-        if part is not None:
-            return part
-        newest = max(self._parts, default=index)
-        if index <= newest - self.slices:
-            return None
-        self._drop(index)
-        self._parts[index] = part = _Part()
+        if part is None:
+            trim(self._parts, index, self.slices)
+            self._parts[index] = part = _Part()
         return part
-
-    def _drop(self, newest: int) -> None:
-        for old in [i for i in self._parts if i <= newest - self.slices]:
-            del self._parts[old]
 
     def _recent(self, now: float) -> _Part | None:
         index = self._index(now)
         if self._seen != (index, self.count):
             self._seen = (index, self.count)
-            recent = [p for i, p in self._parts.items() if i > index - self.slices]
+            recent = [p for i, p in self._parts.items() if index - self.slices < i <= index]
             self._merged = _Part() if recent else None
             for part in recent:
                 assert self._merged is not None

@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 
-from taut.watch.latency import Latencies
+from taut.watch.latency import Latencies, trim
 from taut.watch.records import Batch, Ended, Reduced, SlackParts, Started, Turn
 from taut.watch.results import ends, held_from, rows_reduced, same_life, spread, stated
 from taut.watch.snapshot import Bar, Quantiles, QueryNow
@@ -35,22 +35,26 @@ class Counts:
 
     def __init__(self, seconds: float = 10.0, slices: int = 12) -> None:
         self._seconds = seconds
-        self._slices: deque[list[int]] = deque(maxlen=slices)
+        self._most = slices
+        self._slices: dict[int, tuple[int, int]] = {}
 
     def add(self, at: float, results: int, late: int) -> None:
         """So many came out, so many of them late."""
         index = math.floor(at / self._seconds)
-        if not self._slices or self._slices[-1][0] < index:
-            self._slices.append([index, 0, 0])
-        # what comes out of order by some seconds counts with the newest
-        self._slices[-1][1] += results
-        self._slices[-1][2] += late
+        if index not in self._slices:
+            trim(self._slices, index, self._most)
+        before = self._slices.get(index, (0, 0))
+        self._slices[index] = before[0] + results, before[1] + late
 
     def recent(self, now: float) -> tuple[int, int]:
         """Results and late ones up to now."""
-        first = math.floor(now / self._seconds) - (self._slices.maxlen or 0)
-        kept = [s for s in self._slices if s[0] > first]
-        return sum(s[1] for s in kept), sum(s[2] for s in kept)
+        index = math.floor(now / self._seconds)
+        kept = [s for i, s in self._slices.items() if index - self._most < i <= index]
+        return sum(s[0] for s in kept), sum(s[1] for s in kept)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert len(self._slices) <= self._most
 
 
 class QueryBoard:
@@ -172,7 +176,7 @@ class QueryBoard:
             batches=self.batches,
             held_seconds=self.held_seconds,
             error=error,
-            bars=tuple(bar for bar in self._bars if bar.written > now - RECENT),
+            bars=tuple(bar for bar in self._bars if now - RECENT < bar.written <= now),
             latencies=tuple(self._points),
             phases=self._phases_now(now),
         )
@@ -184,6 +188,7 @@ class QueryBoard:
         assert len(self._bars) <= min(self.batches, MOST_BARS)
         for bar in self._bars:
             assert bar.held <= bar.begun <= bar.run <= bar.written
+        self._counts.check()
         for latencies in (self.latencies, self._after_due, *self._phases.values()):
             latencies.check()
 
