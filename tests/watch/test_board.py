@@ -188,17 +188,37 @@ def test_sources_lanes_and_stragglers() -> None:
     chunks = tuple(Chunk(n % 2, n, 10, 5.0, 5.1) for n in range(40))
     lanes = (Lane(0, "a", 200, 20, 3.0), Lane(1, "b", 200, 20, 4.0))
     made = board(Source(5.5, "q", 400, 0, backlog={"p": 7}, lanes=lanes, chunks=chunks))
-    later = (Lane(0, "a", 300, 30, 4.0, open_since=6.4), Lane(1, "b", 250, 25, 4.5, 7.45))
+    later = (Lane(0, "a", 300, 30, 3.5, open_since=6.4), Lane(1, "b", 250, 25, 4.5, 7.4))
     made.observe(Source(7.5, "q", 550, 50, 0.01, {"a": 0.6}, {"p": 3, "r": 4}, later))
     (seen,) = made.snapshot(8.0).sources
     assert (seen.issued, seen.replayed, seen.cost) == (550, 50, 0.1)
-    assert seen.busy == (0.5, 0.25)
+    assert seen.busy == pytest.approx((0.8, 0.3))
     assert seen.stragglers == (0,)
     assert seen.history == ((5.5, 7, 0.0), (7.5, 7, 75.0))
     assert seen.share_history == ((7.5, {"a": 0.6}),)
     assert seen.chunk is not None
     assert seen.chunk.count == 40
     assert {lane: q.count for lane, q in seen.lane_chunks.items()} == {0: 20, 1: 20}
+
+
+def test_a_lane_on_a_long_chunk_is_busy() -> None:
+    at_work = [Source(t, "q", lanes=(Lane(0, "a", open_since=0.5),)) for t in range(1, 31)]
+    made = board(*at_work)
+    assert made.snapshot(30.0).sources[0].busy == (1.0,)
+    # done at 31: only what it worked since the first look counts, and not all of the chunk
+    for t in range(31, 37):
+        made.observe(Source(t, "q", lanes=(Lane(0, "a", rows=1, chunks=1, busy=30.5),)))
+    assert made.snapshot(36.0).sources[0].busy == pytest.approx((0.5,), abs=0.05)
+
+
+def test_a_lane_is_busy_after_a_clock_was_set_back() -> None:
+    def look(at: float, busy: float) -> Source:
+        return Source(at, "q", lanes=(Lane(0, "a", busy=busy),))
+
+    made = board(look(1_000.0, 0.0), look(1_001.0, 0.5))
+    made.observe(look(500.0, 0.6))
+    made.observe(look(502.0, 1.6))
+    assert made.snapshot(502.0).sources[0].busy == pytest.approx((0.5,))
 
 
 def test_plans_ends_failures_and_what_is_missing() -> None:
