@@ -549,6 +549,16 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, json.loads(said)) == (0, written)
 
 
+def test_paths_are_told_as_they_are(tmp_path: Path) -> None:
+    folder = unpacked("least-slack", tmp_path / "runs[" / "eu]")
+    page = tmp_path / "page[" / "eu].html"
+    code, said = run(str(folder), "-o", str(page))
+    assert code == 0, said
+    assert f"report: {page}" in said
+    code, said = run(str(tmp_path / "gone[" / "eu]"))
+    assert (code, "gone[/eu]" in said.replace(" ", "")) == (1, True)
+
+
 def test_the_command_compares(tmp_path: Path) -> None:
     folders = [str(unpacked(name, tmp_path)) for name in ("round-robin", "least-slack")]
     page, file = tmp_path / "out" / "both.html", tmp_path / "both.json"
