@@ -104,6 +104,8 @@ def test_two_minutes_later_nothing_is_known() -> None:
     seen = only(made, 300.0, Live("running", 20.0))
     assert (seen.verdict, seen.latency, seen.observed, seen.bars) == ("no data", None, None, ())
     assert (seen.results, seen.late) == (1, 1)
+    assert seen.whole is not None
+    assert (seen.whole.count, seen.whole.p999) == (1, 5.0), "of the whole run it is"
 
 
 def test_rows_without_a_window_came_evenly() -> None:

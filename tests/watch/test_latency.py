@@ -150,7 +150,24 @@ def test_what_is_merged_from_long_ago_does_not_set_the_clock_back() -> None:
     assert (found.count, other.count) == (1, 3)
 
 
+@STEADY
+@given(observed)
+def test_without_the_whole_the_last_while_is_the_same(them: list[tuple[float, float]]) -> None:
+    latencies, whole = Latencies(whole=False), fed(them)
+    for at, seconds in them:
+        latencies.observe(at, seconds)
+        latencies.check()
+    assert (latencies.count, latencies.total()) == (len(them), None)
+    assert latencies.quantiles(300.0) == whole.quantiles(300.0)
+    back = Latencies.from_bytes(latencies.to_bytes())
+    back.merge(whole)
+    back.check()
+    assert (back.count, back.whole) == (2 * len(them), False)
+
+
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="do not merge into those of all time"):
+        Latencies().merge(Latencies(whole=False))
     with pytest.raises(ValueError, match=r"12 x 5.0 s do not merge into 12 x 10.0 s"):
         Latencies().merge(Latencies(seconds=5.0))
     with pytest.raises(ValueError, match="seconds=0"):

@@ -69,8 +69,8 @@ class QueryBoard:
         self.held_seconds = 0.0
         self.objective = started.objective
         self.latencies = Latencies()
-        self._after_due = Latencies()
-        self._phases = {phase: Latencies() for phase in PHASES}
+        self._after_due = Latencies(whole=False)
+        self._phases = {phase: Latencies(whole=False) for phase in PHASES}
         self._counts = Counts()
         self._bars: deque[Bar] = deque(maxlen=MOST_BARS)
         self._points: deque[tuple[float, float]] = deque(maxlen=MOST_POINTS)
@@ -168,6 +168,7 @@ class QueryBoard:
             due=due if active else None,
             slack=slack if active else None,
             latency=self.latencies.quantiles(now),
+            whole=self.latencies.total(),
             observed=observed,
             on_time=self._on_time(),
             budget=budget(slo, self.results, self.late),

@@ -10,7 +10,7 @@ from taut.watch.records import Lane, SlackParts
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """Latencies (seconds) of the last two minutes, and how many there were."""
+    """Latencies (seconds) of the last two minutes, unless said otherwise, and how many they are."""
 
     count: int
     mean: float
@@ -62,6 +62,8 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     latencies
         (written, latency) of the last results, for the picture: from when each was due, as the
         objective counts; at most 240.
+    whole
+        As ``latency``, since the start.
     phases
         Seconds a batch over the last two minutes: ``held`` until it was let go, ``planning`` until
         its rows could be asked for, ``running`` until they were out.
@@ -89,6 +91,7 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     bars: tuple[Bar, ...] = ()
     latencies: tuple[tuple[float, float], ...] = ()
     phases: dict[str, Quantiles] = {}
+    whole: Quantiles | None = None
 
 
 class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,7 +20,7 @@ class SourceBoard:
     def __init__(self, name: str) -> None:
         self.name = name
         self._last: Source | None = None
-        self._chunks = Latencies()
+        self._chunks = Latencies(whole=False)
         self._lanes: dict[int, Latencies] = {}
         self._history: deque[tuple[float, int, float]] = deque(maxlen=MOST_HISTORY)
         self._shares: deque[tuple[float, dict[str, float]]] = deque(maxlen=MOST_HISTORY)
@@ -53,7 +53,8 @@ class SourceBoard:
             took = chunk.done - chunk.claimed
             self._chunks.observe(chunk.done, took)
             if chunk.lane in self._lanes or len(self._lanes) < MOST_LANES:
-                self._lanes.setdefault(chunk.lane, Latencies()).observe(chunk.done, took)
+                of_lane = self._lanes.setdefault(chunk.lane, Latencies(whole=False))
+                of_lane.observe(chunk.done, took)
         self._last = source
 
     def now(self, now: float) -> SourceNow | None:
