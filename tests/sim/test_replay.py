@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,14 +13,17 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rich.console import Console
 from tests.sim.recorded_runs import MIXED, NAMES, TRACED, ZERO, made_up, on_spark, past, unpacked
 
 from taut import cli
 from taut.errors import TautError
 from taut.sim.replay import Replay, known_policies, replay
+from taut.sim.replay.command import show
 from taut.sim.replay.costs import Pace, fit
 from taut.sim.replay.past import ROWS_EVERY, pasts
 from taut.sim.replay.query import Front
+from taut.sim.replay.run import Figures, Outcome
 from taut.watch.recorded import Recorded, load
 from taut.watch.records import Batch, Ended, Run, Started, Turn, encode
 
@@ -346,6 +350,27 @@ def test_the_command_shows_every_query(tmp_path: Path) -> None:
     assert "1 at a time" in said
     assert all(f"ads-{n}" in said for n in range(8))
     assert len(re.findall(r"^ fcfs +[345] ", said, re.MULTILINE)) == 8
+
+
+@pytest.mark.parametrize("name", ["views[eu]", "views[/eu]", "views[bold]"])
+def test_names_are_shown_as_they_are(name: str) -> None:
+    figures = Figures(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0)
+    outcome = Outcome(name, figures, {name: figures}, 1)
+    notes = (f"{name}: wrote no batch",)
+    console = Console(width=100, file=StringIO())
+    show(console, Replay(name, name, 1, outcome, (outcome,), 0.1, False, 1, notes), by_query=True)
+    assert isinstance(console.file, StringIO)
+    said = [line for line in console.file.getvalue().splitlines() if "views" in line]
+    assert len(said) == 8
+    assert all(name in line for line in said)
+
+
+def test_paths_are_shown_as_they_are(tmp_path: Path) -> None:
+    folder = unpacked("least-slack", tmp_path / "runs[" / "eu]")
+    file = tmp_path / "figures[" / "eu].json"
+    code, said = run(str(folder), "--policies", "least-slack", "--json", str(file))
+    assert code == 0, said
+    assert str(file) in said
 
 
 def test_the_newest_run_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.slo import Slo
-from taut.watch.board import MOST_ENDED, Board
+from taut.watch.board import MOST_ENDED, MOST_OTHERS, Board
 from taut.watch.query_board import MOST_BARS, MOST_POINTS, Live
 from taut.watch.records import (
     Batch,
@@ -104,6 +104,8 @@ def test_two_minutes_later_nothing_is_known() -> None:
     seen = only(made, 300.0, Live("running", 20.0))
     assert (seen.verdict, seen.latency, seen.observed, seen.bars) == ("no data", None, None, ())
     assert (seen.results, seen.late) == (1, 1)
+    assert seen.whole is not None
+    assert (seen.whole.count, seen.whole.p999) == (1, 5.0), "of the whole run it is"
 
 
 def test_rows_without_a_window_came_evenly() -> None:
@@ -159,32 +161,66 @@ def test_a_resident_query_has_no_latency_of_batches() -> None:
 
 
 def test_rows_of_a_reduce_are_what_counts() -> None:
-    made = board(started(), Batch("q", 0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0))
+    made = board(started(slo="p80 <= 1 s"), Batch("q", 0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0))
+    assert only(made, 3.0).observed is not None
     made.observe(Reduced(2.0, "q", 0, 1.0, rows=110, on_time=95, late=5, shed={"late": 10}))
     made.observe(Reduced(3.0, "q", 1, 1.0, rows=20, on_time=20, shed={"late": 1}, hot=3))
+    made.observe(Batch("q", 1, 2.0, 2.0, 2.0, 2.0, 3.0, 1.0))
     snapshot = made.snapshot(4.0)
     (seen,), (reduce,) = snapshot.queries, snapshot.reduces
-    assert (seen.results, seen.late, seen.verdict) == (120, 5, "at risk")
+    assert (seen.results, seen.late, seen.verdict) == (131, 16, "met")
     assert (reduce.rows, reduce.on_time, reduce.late, reduce.hot) == (130, 115, 5, 3)
     assert reduce.shed == {"late": 11}
     assert reduce.history == ((2.0, 95, 5, 10), (3.0, 20, 0, 1))
+    assert (seen.observed, seen.latency, seen.latencies) == (None, None, ()), "batches do not tell"
+    assert seen.bars[-1].late == 1
+
+
+@pytest.mark.parametrize("slo", ["p99 <= 1 s", "mean <= 1 s"])
+def test_a_reduce_that_sheds_instead_of_being_late_misses(slo: str) -> None:
+    shed = Reduced(2.0, "q", 0, 1.0, rows=100, processed=50, on_time=50, shed={"late": 50})
+    seen = only(board(started(slo=slo), shed), 3.0)
+    assert (seen.results, seen.late, seen.on_time) == (100, 50, 0.5)
+    assert seen.verdict == "missed"
+    if "p99" in slo:
+        assert seen.budget == -49.0
 
 
 def test_sources_lanes_and_stragglers() -> None:
     chunks = tuple(Chunk(n % 2, n, 10, 5.0, 5.1) for n in range(40))
     lanes = (Lane(0, "a", 200, 20, 3.0), Lane(1, "b", 200, 20, 4.0))
     made = board(Source(5.5, "q", 400, 0, backlog={"p": 7}, lanes=lanes, chunks=chunks))
-    later = (Lane(0, "a", 300, 30, 4.0, open_since=6.4), Lane(1, "b", 250, 25, 4.5, 7.45))
+    later = (Lane(0, "a", 300, 30, 3.5, open_since=6.4), Lane(1, "b", 250, 25, 4.5, 7.4))
     made.observe(Source(7.5, "q", 550, 50, 0.01, {"a": 0.6}, {"p": 3, "r": 4}, later))
     (seen,) = made.snapshot(8.0).sources
     assert (seen.issued, seen.replayed, seen.cost) == (550, 50, 0.1)
-    assert seen.busy == (0.5, 0.25)
+    assert seen.busy == pytest.approx((0.8, 0.3))
     assert seen.stragglers == (0,)
     assert seen.history == ((5.5, 7, 0.0), (7.5, 7, 75.0))
     assert seen.share_history == ((7.5, {"a": 0.6}),)
     assert seen.chunk is not None
     assert seen.chunk.count == 40
     assert {lane: q.count for lane, q in seen.lane_chunks.items()} == {0: 20, 1: 20}
+
+
+def test_a_lane_on_a_long_chunk_is_busy() -> None:
+    at_work = [Source(t, "q", lanes=(Lane(0, "a", open_since=0.5),)) for t in range(1, 31)]
+    made = board(*at_work)
+    assert made.snapshot(30.0).sources[0].busy == (1.0,)
+    # done at 31: only what it worked since the first look counts, and not all of the chunk
+    for t in range(31, 37):
+        made.observe(Source(t, "q", lanes=(Lane(0, "a", rows=1, chunks=1, busy=30.5),)))
+    assert made.snapshot(36.0).sources[0].busy == pytest.approx((0.5,), abs=0.05)
+
+
+def test_a_lane_is_busy_after_a_clock_was_set_back() -> None:
+    def look(at: float, busy: float) -> Source:
+        return Source(at, "q", lanes=(Lane(0, "a", busy=busy),))
+
+    made = board(look(1_000.0, 0.0), look(1_001.0, 0.5))
+    made.observe(look(500.0, 0.6))
+    made.observe(look(502.0, 1.6))
+    assert made.snapshot(502.0).sources[0].busy == pytest.approx((0.5,))
 
 
 def test_plans_ends_failures_and_what_is_missing() -> None:
@@ -222,6 +258,67 @@ def test_memory_is_bounded_whatever_ends() -> None:
     assert decode(encode(snapshot)) == snapshot
 
 
+def test_sources_of_ended_queries_go_with_them() -> None:
+    made = board()
+    for n in range(150):
+        made.observe(Started(n, f"q{n}"))
+        for source in ("", "1", "2"):
+            made.observe(Source(n, f"q{n}", source=source))
+        made.observe(Ended(n + 0.5, f"q{n}"))
+    names = {source.query for source in made.snapshot(200.0).sources}
+    assert names == {f"q{n}{s}" for n in range(50, 150) for s in ("", "/1", "/2")}
+
+
+def test_what_was_not_heard_of_for_longest_goes_first() -> None:
+    made = board()
+    for n in range(MOST_OTHERS):
+        made.observe(Source(n + 0.1, "first"))
+        made.observe(Reduced(n + 0.1, "first", n))
+        made.observe(Expected(n + 0.1, "first", "p9", 1, 1, 1))
+        made.observe(Source(n, f"q{n}"))
+        made.observe(Reduced(n, f"q{n}", 0))
+        made.observe(Expected(n, f"q{n}", "p9", 1, 1, 1))
+        made.check()
+    snapshot = made.snapshot(1_000.0)
+    for them in (snapshot.sources, snapshot.reduces, snapshot.plans):
+        names = {each.query for each in them}
+        assert len(names) == MOST_OTHERS
+        assert "first" in names
+        assert "q0" not in names
+
+
+def test_a_query_that_was_started_again_counts_anew() -> None:
+    first = Started(1.0, "q", "p90 <= 1 s", 1.0, 0.9)
+    made = board(first, out(10.0, 5.0, late=1), Source(11.0, "q", 9))
+    made.observe(Reduced(12.0, "q", 0, 1.0, rows=5, on_time=5))
+    made.observe(Started(1.0, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW))
+    assert only(made, 20.0).results == 5, "told again while it lives"
+    made.observe(Started(20.0, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW))
+    snapshot = made.snapshot(20.0)
+    assert [query.results for query in snapshot.queries] == [0]
+    assert (snapshot.sources, snapshot.reduces) == ((), ()), "they count since their start as well"
+
+
+def test_what_is_heard_of_before_its_start_is_the_same_query() -> None:
+    made = board(
+        Turn(9.9, "q", held_since=5.0, until="swept", why="policy"),
+        Started(9.95, "q", "p90 <= 1 s", 1.0, 0.9, WINDOW),
+        Batch("q", 0, 9.9, 9.9, 10.0, 10.1, 10.2),
+    )
+    assert only(made, 10.3).held_seconds == pytest.approx(4.9)
+
+
+def test_a_clock_that_is_set_back_does_not_freeze_a_verdict() -> None:
+    late = [Batch("q", n, *[10_000.0 + n] * 4, 10_009.0 + n) for n in range(20)]
+    fine = [Batch("q", n, *[9_400.0 + n] * 4, 9_400.1 + n) for n in range(100)]
+    made = board(started(slo="mean <= 1 s"), *late)
+    assert only(made, 10_030.0).verdict == "missed"
+    for batch in fine:
+        made.observe(batch)
+    seen = only(made, 9_500.0)
+    assert (seen.verdict, seen.observed) == ("met", pytest.approx(0.1))
+
+
 times = st.floats(0.0, 500.0)
 names = st.sampled_from(["a", "b"])
 records = st.one_of(
@@ -234,7 +331,8 @@ records = st.one_of(
         st.lists(times, max_size=3).map(tuple), st.integers(0, 3), st.integers(0, 5),
     ),
     st.builds(
-        Reduced, times, names, st.integers(0, 9), on_time=st.integers(0, 9), late=st.integers(0, 9)
+        Reduced, times, names, st.integers(0, 9), on_time=st.integers(0, 9),
+        late=st.integers(0, 9), shed=st.dictionaries(names, st.integers(0, 9)),
     ),
 )  # fmt: skip
 
@@ -266,7 +364,48 @@ def test_verdicts_of_means_and_of_objectives_without_a_share() -> None:
     assert measured(None, None, None, 10, 1) == "no objective"
     assert measured(mean, 1.0, None, 0, 0) == "no data"
     assert budget(mean, 10, 3) is budget(None, 10, 3) is None
-    assert verdict("met", 5.0, 1.0, 3.0, None, held=True, active=False) == "met", "it has ended"
+
+
+def test_the_result_to_come_is_at_risk_once_it_is_late_and_then_missed() -> None:
+    short = SlackParts(0.1, 20.0, 19.0, 21.0, 0.4)
+    for state in ("held", "planned", "running"):
+        for said in ("met", "at risk", "no data"):
+            assert verdict(said, 4.0, 1.0, 3.5, None, state) == said
+            assert verdict(said, 4.6, 1.0, 3.5, None, state) == "at risk"
+            assert verdict(said, 5.6, 1.0, 3.5, None, state) == "missed"
+    assert verdict("met", 4.0, 1.0, 3.5, short, "held") == "at risk"
+    assert verdict("met", 4.0, 1.0, 3.5, short, "running") == "met"
+    for state in ("waiting for data", "ended", "failed"):
+        assert verdict("met", 500.0, 1.0, 3.0, short, state) == "met", "nothing is due"
+
+
+def test_an_idle_stream_is_not_late() -> None:
+    made = board(started(window=WINDOW), out(100.0, 0.4))
+    idle = Live("waiting for data", 101.0, 110.5)
+    assert only(made, 115.0, idle).verdict == "met"
+    assert only(made, 500.0, idle).verdict == "no data"
+
+
+def test_a_query_that_hangs_is_missed_for_as_long_as_it_does() -> None:
+    made = board(started(window=WINDOW), out(100.0, 0.4))
+    for state in ("held", "running"):
+        for now in (113.0, 500.0):
+            assert only(made, now, Live(state, 101.0, 110.5)).verdict == "missed"
+
+
+def test_a_batch_without_windows_that_hangs_is_missed() -> None:
+    done = Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, input=0.5)
+    turn = Turn(101.0, "q", held_since=100.5, until="batch", why="policy")
+    made = board(started(), Turn(100.0, "q", 99.0, "batch", "policy"), done, turn)
+    verdicts = [
+        only(made, now, Live("running", 101.0)).verdict for now in (101.9, 102.5, 103.5, 700.0)
+    ]
+    assert verdicts == ["met", "at risk", "missed", "missed"]
+    assert only(made, 700.0, Live("planned", 101.0)).verdict == "missed"
+    assert only(made, 700.0, Live("waiting for data", 101.0)).verdict == "no data"
+    free = board(started(), Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, goes_on=True))
+    seen = only(free, 130.0, Live("running", 0.0))
+    assert seen.verdict == "met", "who takes no turns may be idle"
 
 
 @pytest.mark.parametrize(

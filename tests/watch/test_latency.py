@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from taut.errors import TautError
 from taut.watch.latency import Latencies
+from taut.watch.query_board import Counts
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 SHAPES = {
@@ -109,12 +110,64 @@ def test_what_is_no_number_is_left_out_and_time_may_jump() -> None:
     latencies.observe(0.0, 3.0)
     latencies.check()
     assert latencies.count == 3
-    found = latencies.quantiles(1e9)
+    found = latencies.quantiles(0.0)
     assert found is not None
-    assert found.count == 1
+    assert (found.count, found.max) == (1, 3.0), "as the clock was set back"
+
+
+@pytest.mark.parametrize("back", [30.0, 110.0, 600.0, 1e6])
+def test_a_clock_that_is_set_back_stops_nothing(back: float) -> None:
+    latencies, counts = Latencies(), Counts()
+    for n in range(200):
+        latencies.observe(2e6 + n, 9.0)
+        counts.add(2e6 + n, 1, 1)
+    began = 2e6 + 200.0 - back
+    for n in range(500):
+        latencies.observe(began + n, 0.1)
+        latencies.check()
+        counts.add(began + n, 1, 0)
+        counts.check()
+        found = latencies.quantiles(began + n)
+        assert found is not None
+        # of a clock that was set back by little, what came before stays in sight
+        if n > (120.0 + back if back < 120.0 else 0.0):
+            assert found.max == pytest.approx(0.1)
+            assert counts.recent(began + n)[1] == 0
+    assert 110 <= found.count == counts.recent(began + n)[0] <= 120
+
+
+def test_what_is_merged_from_long_ago_does_not_set_the_clock_back() -> None:
+    mine, other = Latencies(), Latencies()
+    mine.observe(1_000.0, 1.0)
+    other.observe(10.0, 2.0)
+    mine.merge(other)
+    found = mine.quantiles(1_000.0)
+    assert found is not None
+    assert (found.count, mine.count) == (1, 2)
+    other.merge(mine)
+    found = other.quantiles(1_000.0)
+    assert found is not None
+    assert (found.count, other.count) == (1, 3)
+
+
+@STEADY
+@given(observed)
+def test_without_the_whole_the_last_while_is_the_same(them: list[tuple[float, float]]) -> None:
+    latencies, whole = Latencies(whole=False), fed(them)
+    for at, seconds in them:
+        latencies.observe(at, seconds)
+        latencies.check()
+    assert (latencies.count, latencies.total()) == (len(them), None)
+    assert latencies.quantiles(300.0) == whole.quantiles(300.0)
+    back = Latencies.from_bytes(latencies.to_bytes())
+    back.merge(whole)
+    back.check()
+    assert (back.count, back.whole) == (2 * len(them), False)
 
 
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="do not merge into those of all time"):
+        Latencies().merge(Latencies(whole=False))
     with pytest.raises(ValueError, match=r"12 x 5.0 s do not merge into 12 x 10.0 s"):
         Latencies().merge(Latencies(seconds=5.0))
     with pytest.raises(ValueError, match="seconds=0"):

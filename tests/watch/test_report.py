@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -34,7 +35,9 @@ from taut.watch.records import (
     encode,
 )
 from taut.watch.report import compare, figures, report
+from taut.watch.report.figures import QueryFigures
 from taut.watch.report.svg import Mark, joined, nice_top, thinned, ticks
+from taut.watch.snapshot import QueryNow
 
 AT = 1_700_000_000.0
 RUN = Run(AT, "a-run", "least-slack", 2, 60.0, machine={"cores": 2, "spark": {"version": "4.3"}})
@@ -71,6 +74,11 @@ def batch(
         windows=len(ends),
         late=sum(written - end > objective for end in ends),
     )
+
+
+def turn(name: str, since: float, at: float) -> Turn:
+    """A turn by seconds into the run: held since, granted at."""
+    return Turn(AT + at, name, AT + since, "batch", "policy")
 
 
 class Pages(HTMLParser):
@@ -145,10 +153,91 @@ def test_counts_are_those_of_the_board(name: str, tmp_path: Path) -> None:
             assert query.latency.max == pytest.approx(now.latency.max, abs=0.1)
 
 
+def both(records: list[Record], now: float) -> tuple[dict[str, QueryNow], dict[str, QueryFigures]]:
+    """Queries as the live page shows them, and as the report does."""
+    board = Board()
+    for record in records:
+        board.observe(record)
+        board.check()
+    live = {query.name: query for query in board.snapshot(now).queries}
+    return live, {query.name: query for query in figures(Recorded.of(records)).queries}
+
+
+def test_a_query_that_was_started_again_is_another_one() -> None:
+    late = [batch("q", n, 10 * n, 10 * n + 0.1, 10 * n + 1.3, 10.0 * n) for n in range(1, 11)]
+    again = msgspec.structs.replace(
+        started("q"), at=AT + 120.0, slo="p99 <= 2 s", objective=2.0, quantile=0.99
+    )
+    on_time = [batch("q", n, 10 * n, 10 * n + 0.1, 10 * n + 0.3, 10.0 * n) for n in range(13, 20)]
+    reduced = Reduced(AT + 200.0, "other", 0, 1.0, on_time=4)
+    for between in ([Ended(AT + 115.0, "q", "boom")], []):
+        records = [RUN, started("q"), *late, *between, again, *on_time, started("other"), reduced]
+        live, found = both(records, AT + 200.0)
+        assert list(found) == ["q", "q (2)", "other"]
+        assert (live["q"].results, live["q"].late, live["q"].verdict) == (7, 0, "met")
+        first, second = found["q"], found["q (2)"]
+        assert (second.results, second.late, second.verdict, second.objective) == (7, 0, "met", 2.0)
+        assert (first.results, first.late, first.verdict, first.objective) == (
+            10, 10, "missed", 1.0,
+        )  # fmt: skip
+        assert first.worst[0].query == "q"
+        assert first.state == ("failed" if between else "running")
+        recorded = Recorded.of(records)
+        page = page_of(recorded)
+        assert "q (2)" in page
+        assert [len(recorded.batches[name]) for name in ("q", "q (2)")] == [10, 7]
+
+
+def test_a_window_that_is_learned_is_no_other_query_and_begins_the_count() -> None:
+    before = [
+        Batch("q", n, AT + n, AT + n, AT + n + 0.1, AT + n + 0.2, AT + n + 0.4, input=1.0)
+        for n in range(60)
+    ]
+    after = [batch("q", n, 10 * n, 10 * n + 0.1, 10 * n + 5.0, 10.0 * n) for n in range(7, 12)]
+    live, found = both([RUN, started("q", window=None), *before, started("q"), *after], AT + 120.0)
+    assert list(found) == ["q"]
+    for query in (live["q"], found["q"]):
+        assert (query.results, query.late, query.verdict) == (5, 5, "missed")
+        assert query.budget == pytest.approx(-99.0)
+    assert live["q"].latency is not None
+    assert live["q"].latency.count == 5
+    assert len(live["q"].latencies) == 5
+
+
+moments = st.floats(0.0, 100.0).map(lambda at: AT + at)
+told = st.one_of(
+    st.builds(
+        Started, st.sampled_from([AT, AT + 50.0]), st.just("q"), st.just("p90 <= 1 s"),
+        st.just(1.0), st.just(0.9), st.sampled_from([None, (10.0, 10.0, 0.0)]),
+    ),
+    st.builds(Ended, moments, st.just("q")),
+    st.builds(
+        Batch, st.just("q"), st.integers(0, 9), moments, moments, moments, moments, moments,
+        st.floats(0.0, 9.0), moments, st.lists(moments, max_size=3).map(tuple), st.integers(0, 3),
+        st.integers(0, 5),
+    ),
+    st.builds(
+        Reduced, moments, st.just("q"), st.integers(0, 9), st.just(1.0),
+        on_time=st.integers(0, 9), late=st.integers(0, 9),
+        shed=st.dictionaries(st.sampled_from("ab"), st.integers(0, 9)),
+    ),
+)  # fmt: skip
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(st.lists(told, max_size=25))
+def test_whatever_is_told_report_and_board_count_alike(records: list[Record]) -> None:
+    live, found = both([RUN, started("q", window=None), *records], AT + 100.0)
+    last = list(found.values())[-1]
+    now = live["q"]
+    counted = (now.results, now.late, now.batches, now.on_time)
+    assert counted == (last.results, last.late, last.batches, last.on_time)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 2.0), st.floats(0.0, 3.0), st.booleans()),
+        st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 2.0), st.floats(0.01, 3.0), st.booleans()),
         max_size=12,
     ),
     st.sampled_from([None, 0.5, 2.0]),
@@ -160,6 +249,7 @@ def test_any_run_can_be_reported(
     at = 10.0
     for n, (held, planning, running, out) in enumerate(steps):
         begun, run = at + held, at + held + planning
+        records.append(turn("q", at, begun))
         at = run + running
         ends = (begun - 0.1,) if out else ()
         records.append(batch("q", n, begun, run, at, *ends, objective=objective or 1e9))
@@ -170,7 +260,8 @@ def test_any_run_can_be_reported(
     query = found.queries[0]
     assert query.late == sum(query.phases.values())
     assert query.late <= query.results
-    assert query.held == pytest.approx(sum(step[0] for step in steps[1:]), abs=1e-3)
+    assert query.held == pytest.approx(sum(step[0] for step in steps), abs=1e-3)
+    assert found.queries[1].held == 0.0, "it takes no turns"
     for cause in query.worst:
         assert sum(cause.seconds.values()) == pytest.approx(cause.out - cause.due, abs=1e-3)
 
@@ -182,6 +273,7 @@ def test_a_query_that_was_held_while_others_ran_says_so() -> None:
         batch("ads-3", 0, 10.0, 10.1, 10.7),
         batch("ads-7", 0, 10.2, 10.3, 11.1),
         batch("far", 0, 1.0, 1.1, 9.0),
+        turn("slow", 8.2, 11.2),
         batch("slow", 1, 11.2, 11.25, 11.4, 10.0),
     )  # fmt: skip
     query = next(q for q in figures(recorded).queries if q.name == "slow")
@@ -189,6 +281,24 @@ def test_a_query_that_was_held_while_others_ran_says_so() -> None:
     assert cause.words == "late by 0.4 s: held 1.2 s while ads-7 and ads-3 ran"
     assert cause.phase == "held"
     assert "late by 0.4 s: held 1.2 s while ads-7 and ads-3 ran" in page_of(recorded)
+
+
+def test_only_the_first_batch_of_a_turn_was_held_as_on_the_board() -> None:
+    records = [
+        RUN,
+        started("turns"),
+        turn("turns", 4.0, 10.0),
+        batch("turns", 0, 10.0, 10.3, 10.5),
+        msgspec.structs.replace(batch("turns", 1, 10.6, 10.7, 10.9), granted=AT + 10.0),
+        started("free", window=None),
+        *(batch("free", n, 10.0 * n, 10.0 * n, 10.0 * n + 0.5) for n in range(5)),
+    ]
+    board = Board()
+    for record in records:
+        board.observe(record)
+    live = {query.name: query.held_seconds for query in board.snapshot(AT + 50.0).queries}
+    held = {query.name: query.held for query in figures(Recorded.of(records)).queries}
+    assert live == held == {"turns": pytest.approx(6.0), "free": 0.0}
 
 
 def cause_of(*batches: Batch, turns: tuple[Turn, ...] = ()) -> str:
@@ -199,9 +309,13 @@ def cause_of(*batches: Batch, turns: tuple[Turn, ...] = ()) -> str:
 
 def test_causes_in_words() -> None:
     before = batch("q", 0, 8.0, 8.1, 8.2)
-    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0)) == (
+    held = (turn("q", 8.2, 11.4),)
+    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0), turns=held) == (
         "late by 0.5 s: held 1.4 s although nothing else ran"
     )
+    assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0)) == (
+        "late by 0.5 s: no rows came for 1.4 s"
+    ), "it takes no turns"
     assert cause_of(before, batch("q", 1, 10.1, 10.2, 11.9, 10.0)) == (
         "late by 0.9 s: its batches ran 1.7 s (one usually 0.9 s)"
     )
@@ -289,7 +403,41 @@ def test_sources_reduces_and_plans_are_shown_where_recorded() -> None:
     ):
         assert text in page
     sums = next(q for q in figures(recorded).queries if q.name == "sums")
-    assert (sums.results, sums.late, sums.verdict) == (92, 2, "missed")
+    assert (sums.results, sums.late, sums.verdict) == (100, 10, "missed")
+    assert "sums: of 100 rows 2 came out late and 8 were shed (deadline 8)." in page
+
+
+def test_every_source_of_a_query_is_shown() -> None:
+    recorded = of(
+        started("q"),
+        Source(AT + 1.0, "q", issued=1_000, backlog={"a": 5_000}, source="1"),
+        Source(AT + 1.1, "q", issued=7, backlog={"b": 1}, source="2"),
+        Source(AT + 2.0, "q", issued=2_000, backlog={"a": 4_000}, source="1"),
+    )
+    found = figures(recorded).sources
+    assert {name: source.issued for name, source in found.items()} == {"q/1": 2_000, "q/2": 7}
+    page = page_of(recorded)
+    for text in ("offsets issued", "q/1: waiting", "q/2: waiting"):
+        assert text in page
+
+
+def test_a_reduce_that_sheds_is_judged_by_its_rows_alone() -> None:
+    records = [
+        RUN,
+        started("sums", window=None),
+        batch("sums", 0, 10.0, 10.0, 12.0),
+        Reduced(AT + 12.0, "sums", 0, 1.0, rows=100, on_time=50, shed={"deadline": 50}),
+    ]
+    board = Board()
+    for record in records:
+        board.observe(record)
+    (now,) = board.snapshot(AT + 13.0).queries
+    recorded = Recorded.of(records)
+    (query,) = figures(recorded).queries
+    assert (query.results, query.late, query.verdict, query.on_time) == (100, 50, "missed", 0.5)
+    assert (query.budget, query.observed, query.latency) == (now.budget, None, None)
+    assert (query.phases, query.worst) == ({}, ()), "its batches do not tell"
+    assert "of 100 rows 0 came out late and 50 were shed (deadline 50)." in page_of(recorded)
 
 
 def test_names_are_shown_as_they_are_and_do_nothing() -> None:
@@ -399,6 +547,16 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(written["queries"]) == 8
     code, said = run(str(folder), "--json", "-")
     assert (code, json.loads(said)) == (0, written)
+
+
+def test_paths_are_told_as_they_are(tmp_path: Path) -> None:
+    folder = unpacked("least-slack", tmp_path / "runs[" / "eu]")
+    page = tmp_path / "page[" / "eu].html"
+    code, said = run(str(folder), "-o", str(page))
+    assert code == 0, said
+    assert f"report: {page}" in said
+    code, said = run(str(tmp_path / "gone[" / "eu]"))
+    assert (code, "gone[/eu]" in said.replace(" ", "")) == (1, True)
 
 
 def test_the_command_compares(tmp_path: Path) -> None:

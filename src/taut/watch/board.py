@@ -22,6 +22,7 @@ from taut.watch.records import (
     Started,
     Turn,
 )
+from taut.watch.results import source_name
 from taut.watch.snapshot import Snapshot
 from taut.watch.source_board import ReduceBoard, SourceBoard, plan_now
 from taut.watch.verdict import Turnout
@@ -49,7 +50,7 @@ class Board:
     def __init__(self) -> None:
         self._run = Run(0.0, "", "", 1, 0.0)
         self._queries: dict[str, QueryBoard] = {}
-        self._sources: dict[str, SourceBoard] = {}
+        self._sources: dict[tuple[str, str], SourceBoard] = {}
         self._reduces: dict[str, ReduceBoard] = {}
         self._plans: dict[str, Expected] = {}
         self._left_out = 0
@@ -63,10 +64,9 @@ class Board:
             case Turn():
                 self._query(record.query, record.at).turn(record)
             case Source():
-                name = f"{record.query}/{record.source}" if record.source else record.query
-                _at(self._sources, name, SourceBoard).observe(record)
+                self._source(record)
             case Reduced():
-                _at(self._reduces, record.query, ReduceBoard).observe(record)
+                self._reduce(record)
                 if record.query in self._queries:
                     self._queries[record.query].reduced(record)
             case Expected():
@@ -127,10 +127,6 @@ class Board:
             overhead=overhead,
         )
 
-    def query(self, name: str) -> QueryBoard | None:
-        """What is kept of one query."""
-        return self._queries.get(name)
-
     def check(self) -> None:
         """Assert the invariants."""
         assert sum(q.ended is not None for q in self._queries.values()) <= MOST_ENDED
@@ -144,21 +140,45 @@ class Board:
         """The query; one that is heard of before it is told to have started is taken up."""
         found = self._queries.get(name)
         if found is None:
-            found = self._queries[name] = QueryBoard(Started(at, name))
+            found = self._queries[name] = QueryBoard(Started(at, name), told=False)
         return found
 
     def _start(self, started: Started) -> None:
         before = self._queries.get(started.query)
-        if before is not None and before.ended is None:
+        if before is not None and before.lives_on(started):
             before.start(started)
-        else:
-            self._queries[started.query] = QueryBoard(started)
+            return
+        if before is not None:
+            self._forget_parts(started.query)
+        self._queries[started.query] = QueryBoard(started)
+
+    def _source(self, source: Source) -> None:
+        key = source.query, source.source
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = SourceBoard(source_name(*key))
+        found.observe(source)
+        _bound(self._sources, MOST_OTHERS)
+
+    def _reduce(self, reduced: Reduced) -> None:
+        found = self._reduces.get(reduced.query)
+        if found is None:
+            found = self._reduces[reduced.query] = ReduceBoard(reduced.query)
+        found.observe(reduced)
+        _bound(self._reduces, MOST_OTHERS)
 
     def _forget_ended(self) -> None:
         ended = [(q.ended.at, name) for name, q in self._queries.items() if q.ended is not None]
         for _, name in sorted(ended)[:-MOST_ENDED]:
-            for them in (self._queries, self._sources, self._reduces, self._plans):
-                them.pop(name, None)
+            self._forget_parts(name)
+            del self._queries[name]
+            self._plans.pop(name, None)
+
+    def _forget_parts(self, query: str) -> None:
+        """Of a query that is over: they count since their start."""
+        self._reduces.pop(query, None)
+        for key in [key for key in self._sources if key[0] == query]:
+            del self._sources[key]
 
     def _notes(self) -> list[str]:
         if not self._left_out:
@@ -166,23 +186,17 @@ class Board:
         return [f"{self._left_out} records were left out: {self._left_out_why}"]
 
 
-class _Followed(Protocol):
-    def __init__(self, name: str) -> None: ...
+class _Heard(Protocol):
+    @property
+    def at(self) -> float:
+        """When it was last heard of."""
 
 
-T = TypeVar("T", bound=_Followed)
-V = TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V", bound=_Heard)
 
 
-def _at(them: dict[str, T], name: str, make: type[T]) -> T:
-    found = them.get(name)
-    if found is None:
-        found = them[name] = make(name)
-        _bound(them, MOST_OTHERS)
-    return found
-
-
-def _bound(them: dict[str, V], most: int) -> None:
-    """Forget the first, which is the oldest."""
+def _bound(them: dict[K, V], most: int) -> None:
+    """Forget the one that was not heard of for longest."""
     if len(them) > most:
-        del them[next(iter(them))]
+        del them[min(them, key=lambda key: them[key].at)]

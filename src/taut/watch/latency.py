@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ ACCURACY = 50
 
 _RANKS = (0.5, 0.9, 0.99, 0.999)
 
+V = TypeVar("V")
+
 _made: weakref.WeakSet[Latencies] = weakref.WeakSet()
 
 
@@ -37,6 +39,24 @@ def _release() -> None:
 
 def _sketch() -> req_floats_sketch:
     return req_floats_sketch(ACCURACY, True)
+
+
+def trim(slices: dict[int, V], index: int, most: int) -> None:
+    """Make room for a slice: forget those too old beside it.
+
+    Where it is itself too old beside the newest, the clock was set back: forget what lies ahead.
+
+    >>> slices = {1: "a", 2: "b", 5: "c"}
+    >>> trim(slices, 6, most=5)
+    >>> slices
+    {2: 'b', 5: 'c'}
+    >>> trim(slices, 0, most=5)
+    >>> slices
+    {}
+    """
+    back = index <= max(slices, default=index) - most
+    for each in [i for i in slices if i <= index - most or (back and i > index)]:
+        del slices[each]
 
 
 @dataclass(slots=True)
@@ -86,21 +106,26 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     sketch: bytes
 
 
-class _Bytes(msgspec.Struct, frozen=True, array_like=True, tag="taut latencies 1"):
+class _Bytes(msgspec.Struct, frozen=True, array_like=True, tag="taut latencies 2"):
     seconds: float
     slices: int
     parts: list[_Kept]
+    whole: bool
+    count: int
 
 
 class Latencies:
-    """Latencies of the last while, in slices of time, and of all time.
+    """Latencies of the last while, in slices of time, and of all time where that is wanted.
 
-    Time is what the caller says it is. Memory is bounded, whatever is observed.
+    Time is what the caller says it is; it may be set back, and then what lies ahead is left out.
+    Memory is bounded, whatever is observed.
 
     Parameters
     ----------
     seconds, slices
         Length of a slice, and how many of them the last while has.
+    whole
+        Whether to keep a sketch of all time as well, for :meth:`total`.
 
     Examples
     --------
@@ -113,30 +138,28 @@ class Latencies:
     (True, 100)
     """
 
-    def __init__(self, *, seconds: float = 10.0, slices: int = 12) -> None:
+    def __init__(self, *, seconds: float = 10.0, slices: int = 12, whole: bool = True) -> None:
         if not (0 < seconds < math.inf and slices >= 1):
             raise ValueError(f"seconds={seconds}, slices={slices}: above 0, and at least 1")
         self.seconds = seconds
         self.slices = slices
+        self.whole = whole
+        self.count = 0
+        """How many latencies there were in all."""
         self._parts: dict[int, _Part] = {}
         self._total: _Part | None = None
-        self._seen: tuple[int, int] | None = None
+        self._seen: int | None = None
         self._merged: _Part | None = None
         _made.add(self)
-
-    @property
-    def count(self) -> int:
-        """How many latencies there were in all."""
-        return 0 if self._total is None else int(self._total.sketch.n)
 
     def observe(self, at: float, seconds: float) -> None:
         """A result came out at a time, so long after it was asked for. O(1)."""
         if not math.isfinite(seconds):
             return
-        self._all().add(seconds)
-        part = self._part(self._index(at))
-        if part is not None:
-            part.add(seconds)
+        self.count += 1
+        if self.whole:
+            self._all().add(seconds)
+        self._part(self._index(at)).add(seconds)
 
     def observe_all(self, at: float, seconds: Sequence[float] | np.ndarray) -> None:
         """Several results came out at a time."""
@@ -144,10 +167,10 @@ class Latencies:
         them = them[np.isfinite(them)]
         if not len(them):
             return
-        self._all().add_all(them)
-        part = self._part(self._index(at))
-        if part is not None:
-            part.add_all(them)
+        self.count += len(them)
+        if self.whole:
+            self._all().add_all(them)
+        self._part(self._index(at)).add_all(them)
 
     def quantiles(self, now: float) -> Quantiles | None:
         """Of the last while; None when nothing came out in it."""
@@ -160,8 +183,8 @@ class Latencies:
         return None if recent is None else recent.quantile(rank)
 
     def total(self) -> Quantiles | None:
-        """Of all time."""
-        return self._all().quantiles() if self.count else None
+        """Of all time; None when nothing came out, or that is not kept."""
+        return self._all().quantiles() if self.whole and self.count else None
 
     def merge(self, other: Latencies) -> None:
         """Take in what another one has seen, as if it had been observed here."""
@@ -170,29 +193,38 @@ class Latencies:
                 f"slices of {other.slices} x {other.seconds} s do not merge into "
                 f"{self.slices} x {self.seconds} s"
             )
-        self._all().merge(other._all())
-        for index, part in sorted(other._parts.items(), reverse=True):
-            mine = self._part(index)
-            if mine is not None:
-                mine.merge(part)
+        if self.whole and not other.whole:
+            raise ValueError("latencies of the last while do not merge into those of all time")
+        self.count += other.count
+        if self.whole:
+            self._all().merge(other._all())
+        newest = max([*self._parts, *other._parts], default=0)
+        for index, part in other._parts.items():
+            if index > newest - self.slices:
+                self._part(index).merge(part)
 
     def clear(self) -> None:
         """Forget everything."""
         self._parts.clear()
         self._total = self._merged = self._seen = None
+        self.count = 0
 
     def to_bytes(self) -> bytes:
         """For another process, or a file."""
-        parts: Iterable[tuple[int | None, _Part]] = [(None, self._all()), *self._parts.items()]
+        whole = [(None, self._total)] if self._total is not None else []
+        parts: Iterable[tuple[int | None, _Part]] = [*whole, *self._parts.items()]
         kept = [_Kept(i, p.sum, p.max, p.sketch.serialize()) for i, p in parts if p.sketch.n]
-        return msgspec.msgpack.encode(_Bytes(self.seconds, self.slices, kept))
+        return msgspec.msgpack.encode(
+            _Bytes(self.seconds, self.slices, kept, self.whole, self.count)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """What :meth:`to_bytes` gave."""
         try:
             read = msgspec.msgpack.decode(data, type=_Bytes)
-            made = cls(seconds=read.seconds, slices=read.slices)
+            made = cls(seconds=read.seconds, slices=read.slices, whole=read.whole)
+            made.count = read.count
             for kept in read.parts:
                 part = _Part(req_floats_sketch.deserialize(kept.sketch), kept.sum, kept.max)
                 if kept.index is None:
@@ -210,7 +242,11 @@ class Latencies:
         if self._parts:
             assert max(self._parts) - min(self._parts) < self.slices
         assert sum(part.sketch.n for part in self._parts.values()) <= self.count
-        assert all(part.max <= self._all().max for part in self._parts.values())
+        if self.whole:
+            assert self._all().sketch.n == self.count
+            assert all(part.max <= self._all().max for part in self._parts.values())
+        else:
+            assert self._total is None
 
     def _all(self) -> _Part:
         if self._total is None:
@@ -220,28 +256,20 @@ class Latencies:
     def _index(self, at: float) -> int:
         return math.floor(at / self.seconds)
 
-    def _part(self, index: int) -> _Part | None:
-        """The slice, which is about to be added to; None when it is long over."""
+    def _part(self, index: int) -> _Part:
+        """The slice, which is about to be added to."""
         self._seen = None
         part = self._parts.get(index)
-        if part is not None:
-            return part
-        newest = max(self._parts, default=index)
-        if index <= newest - self.slices:
-            return None
-        self._drop(index)
-        self._parts[index] = part = _Part()
+        if part is None:
+            trim(self._parts, index, self.slices)
+            self._parts[index] = part = _Part()
         return part
-
-    def _drop(self, newest: int) -> None:
-        for old in [i for i in self._parts if i <= newest - self.slices]:
-            del self._parts[old]
 
     def _recent(self, now: float) -> _Part | None:
         index = self._index(now)
-        if self._seen != (index, self.count):
-            self._seen = (index, self.count)
-            recent = [p for i, p in self._parts.items() if i > index - self.slices]
+        if self._seen != index:
+            self._seen = index
+            recent = [p for i, p in self._parts.items() if index - self.slices < i <= index]
             self._merged = _Part() if recent else None
             for part in recent:
                 assert self._merged is not None

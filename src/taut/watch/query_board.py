@@ -6,12 +6,10 @@ import math
 from collections import deque
 
 import msgspec
-import numpy as np
 
-from taut.errors import SloError
-from taut.slo import Slo
-from taut.watch.latency import Latencies
+from taut.watch.latency import Latencies, trim
 from taut.watch.records import Batch, Ended, Reduced, SlackParts, Started, Turn
+from taut.watch.results import ends, held_from, rows_reduced, same_life, spread, stated
 from taut.watch.snapshot import Bar, Quantiles, QueryNow
 from taut.watch.verdict import Turnout, budget, measured, verdict, waiting_for
 
@@ -19,9 +17,6 @@ RECENT = 120.0
 """Seconds that are looked back at."""
 MOST_BARS = 480
 MOST_POINTS = 240
-MOST_RESULTS = 1_200
-"""Of one batch: what came out beyond that is not told apart."""
-_APART = 0.05
 
 PHASES = ("held", "planning", "running")
 
@@ -40,49 +35,61 @@ class Counts:
 
     def __init__(self, seconds: float = 10.0, slices: int = 12) -> None:
         self._seconds = seconds
-        self._slices: deque[list[int]] = deque(maxlen=slices)
+        self._most = slices
+        self._slices: dict[int, tuple[int, int]] = {}
 
     def add(self, at: float, results: int, late: int) -> None:
         """So many came out, so many of them late."""
         index = math.floor(at / self._seconds)
-        if not self._slices or self._slices[-1][0] < index:
-            self._slices.append([index, 0, 0])
-        # what comes out of order by some seconds counts with the newest
-        self._slices[-1][1] += results
-        self._slices[-1][2] += late
+        if index not in self._slices:
+            trim(self._slices, index, self._most)
+        before = self._slices.get(index, (0, 0))
+        self._slices[index] = before[0] + results, before[1] + late
 
     def recent(self, now: float) -> tuple[int, int]:
         """Results and late ones up to now."""
-        first = math.floor(now / self._seconds) - (self._slices.maxlen or 0)
-        kept = [s for s in self._slices if s[0] > first]
-        return sum(s[1] for s in kept), sum(s[2] for s in kept)
+        index = math.floor(now / self._seconds)
+        kept = [s for i, s in self._slices.items() if index - self._most < i <= index]
+        return sum(s[0] for s in kept), sum(s[1] for s in kept)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert len(self._slices) <= self._most
 
 
 class QueryBoard:
-    """One query, from its records."""
+    """One query, from its records; ``told`` is whether its start was, or is made up."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: Started, *, told: bool = True) -> None:
         self.started = started
+        self._told = told
+        self._windowed = started.window is not None
         self.ended: Ended | None = None
         self.results = self.late = self.batches = 0
         self.held_seconds = 0.0
         self.objective = started.objective
         self.latencies = Latencies()
-        self._after_due = Latencies()
-        self._phases = {phase: Latencies() for phase in PHASES}
+        self._after_due = Latencies(whole=False)
+        self._phases = {phase: Latencies(whole=False) for phase in PHASES}
         self._counts = Counts()
         self._bars: deque[Bar] = deque(maxlen=MOST_BARS)
         self._points: deque[tuple[float, float]] = deque(maxlen=MOST_POINTS)
         self._turn: Turn | None = None
         self._last: Batch | None = None
-        self._reduces = False
+        self._reduced: Reduced | None = None
         self._state, self._since = "waiting for data", started.at
 
     # -- records ----------------------------------------------------------------------------
 
+    def lives_on(self, started: Started) -> bool:
+        """Whether this tells more of it, and not of another that was started under its name."""
+        return same_life(self.started if self._told else None, self.ended is not None, started)
+
     def start(self, started: Started) -> None:
         """It is told again, once more is known of it."""
-        self.started = started
+        self.started, self._told = started, True
+        if started.window is not None:
+            self._has_windows()
         self.objective = started.objective if started.objective is not None else self.objective
 
     def end(self, ended: Ended) -> None:
@@ -117,13 +124,12 @@ class QueryBoard:
 
     def reduced(self, reduced: Reduced) -> None:
         """Rows of a reduce are out: they are counted, and not the moments of batches."""
-        if not self._reduces:
-            self._reduces = True
-            self.results = self.late = 0
-            self._counts = Counts()
+        if self._reduced is None:
+            self._begin_to_count()
+        self._reduced = reduced
         if self.started.objective is None:
             self.objective = reduced.objective
-        self._add(reduced.at, reduced.on_time + reduced.late, reduced.late)
+        self._add(reduced.at, *rows_reduced(reduced))
 
     # -- how it stands ------------------------------------------------------------------------
 
@@ -140,17 +146,18 @@ class QueryBoard:
         if live is not None and self.ended is None:
             since, slack = live.since, live.slack
         active = self.ended is None
-        slo = _slo(self.started)
+        slo = stated(self.started)
         results, late = self._counts.recent(now)
         rank = slo.quantile if slo is not None else 1.0
         observed = None if self.objective is None else self._after_due.quantile(now, rank)
         said = measured(slo, self.objective, observed, results, late)
-        held = state in ("held", "planned")
         error = self.ended.error if self.ended else None
         return QueryNow(
             name=self.started.query,
             state=state,
-            verdict=verdict(said, now, self.objective, due, slack, held=held, active=active),
+            verdict=verdict(
+                said, now, self.objective, self._could_be_out(state, since, due), slack, state
+            ),
             waiting_for=waiting_for(
                 state, now, due, turns, error=error, windowed=self.started.window is not None
             ),
@@ -161,6 +168,7 @@ class QueryBoard:
             due=due if active else None,
             slack=slack if active else None,
             latency=self.latencies.quantiles(now),
+            whole=self.latencies.total(),
             observed=observed,
             on_time=self._on_time(),
             budget=budget(slo, self.results, self.late),
@@ -169,7 +177,7 @@ class QueryBoard:
             batches=self.batches,
             held_seconds=self.held_seconds,
             error=error,
-            bars=tuple(bar for bar in self._bars if bar.written > now - RECENT),
+            bars=tuple(bar for bar in self._bars if now - RECENT < bar.written <= now),
             latencies=tuple(self._points),
             phases=self._phases_now(now),
         )
@@ -181,37 +189,54 @@ class QueryBoard:
         assert len(self._bars) <= min(self.batches, MOST_BARS)
         for bar in self._bars:
             assert bar.held <= bar.begun <= bar.run <= bar.written
+        self._counts.check()
         for latencies in (self.latencies, self._after_due, *self._phases.values()):
             latencies.check()
 
     def _held_from(self, batch: Batch) -> float:
         """Since when it had waited for this batch: only the first of a turn waits."""
         turn = self._turn
-        first = self._last is None or self._last.granted != batch.granted
-        if turn is None or turn.at != batch.granted or not first:
-            return batch.begun
-        return turn.held_since
+        granted = turn is not None and turn.at == batch.granted
+        return held_from(batch, self._last, turn.held_since if turn and granted else None)
 
     def _count(self, batch: Batch) -> int:
         """Take a batch's results in; returns how many of them were late."""
         if self.started.resident:
             return 0  # rows are out long before a resident batch is
-        if self.started.window is not None or batch.windows:
-            ends = _ends(batch, self.started.window)
-            latencies = batch.written - ends
+        if self._reduced is not None:
+            # when which of its rows had come is not told, only how many were late or shed
+            return rows_reduced(self._reduced)[1] if self._reduced.batch == batch.batch else 0
+        if batch.windows:
+            self._has_windows()
+        if self._windowed:
+            latencies = batch.written - ends(batch, self.started.window)
             after_due = latencies - max(0.0, batch.delay)
             results, late = batch.windows, batch.late
             self._points.extend((batch.written, float(each)) for each in after_due[-MOST_POINTS:])
         else:
-            latencies = after_due = _spread(batch)
+            latencies = after_due = spread(batch)
             results = len(latencies)
             late = 0 if self.objective is None else int((latencies > self.objective).sum())
             self._points.append((batch.written, batch.written - batch.planned + batch.input))
         self.latencies.observe_all(batch.written, latencies)
         self._after_due.observe_all(batch.written, after_due)
-        if not self._reduces:
-            self._add(batch.written, results, min(late, results))
-        return min(late, results)
+        late = min(late, results)
+        self._add(batch.written, results, late)
+        return late
+
+    def _has_windows(self) -> None:
+        """Its results are windows; the moments that were counted before it was known are none."""
+        if not self._windowed and self._reduced is None:
+            self._begin_to_count()
+        self._windowed = True
+
+    def _begin_to_count(self) -> None:
+        """What counts as a result is another thing from here on."""
+        self.results = self.late = 0
+        self._counts = Counts()
+        self._points.clear()
+        self.latencies.clear()
+        self._after_due.clear()
 
     def _add(self, at: float, results: int, late: int) -> None:
         self.results += results
@@ -231,33 +256,18 @@ class QueryBoard:
         passed = math.floor((last.watermark - start - length) / slide)
         return (passed + 1) * slide + start + length + last.delay
 
+    def _could_be_out(self, state: str, since: float, due: float | None) -> float | None:
+        """When the result to come could first be out: of rows, when their batch was taken up.
+
+        Of a query that takes no turns that is not known, nor since when rows wait that no batch
+        has read.
+        """
+        if due is not None or self._windowed or self._turn is None or self.started.resident:
+            return due
+        if state not in ("running", "planned"):
+            return None
+        return since if self._last is None else max(since, self._last.written)
+
     def _phases_now(self, now: float) -> dict[str, Quantiles]:
         found = {phase: each.quantiles(now) for phase, each in self._phases.items()}
         return {phase: each for phase, each in found.items() if each is not None}
-
-
-def _slo(started: Started) -> Slo | None:
-    if started.slo is None:
-        return None
-    try:
-        return Slo(started.slo)
-    except SloError:
-        return None
-
-
-def _ends(batch: Batch, window: tuple[float, float, float] | None) -> np.ndarray:
-    """The ends of the windows that came out, the last ones if there are very many."""
-    ends = np.asarray(batch.ends[-MOST_RESULTS:], dtype=np.float64)
-    more = min(batch.windows, MOST_RESULTS) - len(ends)
-    if more <= 0 or window is None or not len(ends):
-        return ends
-    # a batch names its last windows only; those before ended a slide apart
-    before = ends[0] - window[1] * np.arange(more, 0, -1)
-    return np.concatenate([before, ends])
-
-
-def _spread(batch: Batch) -> np.ndarray:
-    """Latencies of rows that came evenly over the time in which the batch's input arrived."""
-    fastest = batch.written - batch.planned
-    points = min(MOST_RESULTS, max(1, round(batch.input / _APART)))
-    return fastest + batch.input * (np.arange(points) + 0.5) / points

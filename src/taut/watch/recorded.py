@@ -20,6 +20,7 @@ from taut.watch.records import (
     Started,
     Turn,
 )
+from taut.watch.results import same_life
 from taut.watch.runs import VARIABLE, folder_of_runs, read, runs
 
 
@@ -29,17 +30,23 @@ class RunError(TautError, ValueError):
 
 @dataclass(slots=True)
 class Recorded:
-    """What a trace holds, by kind and query; batches in the order in which they were written."""
+    """What a trace holds, by kind and query; batches in the order in which they were written.
+
+    A query that was started again under its name is another one, as on the live page: ``q``, then
+    ``q (2)``. Sources are kept by query and by which of its sources they are.
+    """
 
     run: Run
     started: dict[str, Started] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
     turns: dict[str, list[Turn]] = field(default_factory=dict)
     batches: dict[str, list[Batch]] = field(default_factory=dict)
-    sources: dict[str, list[Source]] = field(default_factory=dict)
+    sources: dict[tuple[str, str], list[Source]] = field(default_factory=dict)
     reduced: dict[str, list[Reduced]] = field(default_factory=dict)
     expected: dict[str, list[Expected]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict, repr=False)
+    _taken: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
     def of(cls, records: Iterable[Record], where: str = "the run") -> Recorded:
@@ -58,22 +65,41 @@ class Recorded:
     def _take(self, record: Record) -> None:
         match record:
             case Started():
-                self.started[record.query] = record
-                self.ended.pop(record.query, None)
+                self.started[self._start(record)] = record
             case Ended():
-                self.ended[record.query] = record
+                self.ended[self._name(record.query)] = record
             case Turn():
-                self.turns.setdefault(record.query, []).append(record)
+                self.turns.setdefault(self._name(record.query), []).append(record)
             case Batch():
-                self.batches.setdefault(record.query, []).append(record)
+                self.batches.setdefault(self._name(record.query), []).append(record)
             case Source():
-                self.sources.setdefault(record.query, []).append(record)
+                key = self._name(record.query), record.source
+                self.sources.setdefault(key, []).append(record)
             case Reduced():
-                self.reduced.setdefault(record.query, []).append(record)
+                self.reduced.setdefault(self._name(record.query), []).append(record)
             case Expected():
-                self.expected.setdefault(record.query, []).append(record)
+                self.expected.setdefault(self._name(record.query), []).append(record)
             case LeftOut():
                 self.left_out.append(record)
+
+    def _start(self, started: Started) -> str:
+        """The name of what is told to have started: a new one when it was started again."""
+        name = self._name(started.query)
+        if not same_life(self.started.get(name), name in self.ended, started):
+            del self._names[started.query]
+        return self._name(started.query)
+
+    def _name(self, query: str) -> str:
+        """The name of the last that was started under this one."""
+        found = self._names.get(query)
+        if found is None:
+            found, n = query, 1
+            while found in self._taken:
+                n += 1
+                found = f"{query} ({n})"
+            self._names[query] = found
+            self._taken.add(found)
+        return found
 
     @property
     def queries(self) -> list[str]:

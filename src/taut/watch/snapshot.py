@@ -10,7 +10,7 @@ from taut.watch.records import Lane, SlackParts
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """Latencies (seconds) of the last two minutes, and how many there were."""
+    """Latencies (seconds) of the last two minutes, unless said otherwise, and how many they are."""
 
     count: int
     mean: float
@@ -43,7 +43,8 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     verdict
         ``met``, ``at risk``, ``missed``, ``no objective`` or ``no data``: the measure that the
         objective is about, over the last two minutes, against it. At risk: the result to come is
-        overdue or has less slack than it costs, or the measure is within a tenth of the objective.
+        late or has less slack than it costs, or the measure is within a tenth of the objective.
+        Missed as well: the result to come is late by the objective again.
     waiting_for
         One plain sentence.
     due
@@ -51,15 +52,18 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     observed
         The objective's own measure (its quantile, or the mean) over the last two minutes. Windows
         are measured from when they were due, as the objective is; in ``latency`` from their end.
+        None for a reduce, of which only counts are known.
     results, late
         Windows that came out; of a query without a window, moments at which rows came, about 50 ms
-        apart; of a reduce, rows. And how many of them were late.
+        apart; of a reduce, rows. And how many of them were late; of a reduce, or were shed.
     on_time, budget
         Share of results on time since the start; share of the results that may be late by the
         objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.
     latencies
         (written, latency) of the last results, for the picture: from when each was due, as the
         objective counts; at most 240.
+    whole
+        As ``latency``, since the start.
     phases
         Seconds a batch over the last two minutes: ``held`` until it was let go, ``planning`` until
         its rows could be asked for, ``running`` until they were out.
@@ -87,6 +91,7 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     bars: tuple[Bar, ...] = ()
     latencies: tuple[tuple[float, float], ...] = ()
     phases: dict[str, Quantiles] = {}
+    whole: Quantiles | None = None
 
 
 class SourceNow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from taut.watch.latency import Latencies
-from taut.watch.records import Expected, Reduced, Source
+from taut.watch.records import Expected, Lane, Reduced, Source
 from taut.watch.snapshot import PlanNow, Quantiles, ReduceNow, SourceNow
 
 MOST_HISTORY = 240
@@ -20,7 +20,7 @@ class SourceBoard:
     def __init__(self, name: str) -> None:
         self.name = name
         self._last: Source | None = None
-        self._chunks = Latencies()
+        self._chunks = Latencies(whole=False)
         self._lanes: dict[int, Latencies] = {}
         self._history: deque[tuple[float, int, float]] = deque(maxlen=MOST_HISTORY)
         self._shares: deque[tuple[float, dict[str, float]]] = deque(maxlen=MOST_HISTORY)
@@ -42,14 +42,19 @@ class SourceBoard:
         self._history.append((source.at, sum(source.backlog.values()), rate))
         if source.shares and (not self._shares or self._shares[-1][1] != source.shares):
             self._shares.append((source.at, source.shares))
-        self._busy.append((source.at, {lane.lane: lane.busy for lane in source.lanes}))
+        if before is not None and source.at < before.at:
+            self._busy.clear()  # the clock was set back
+        self._busy.append(
+            (source.at, {lane.lane: _worked(lane, source.at) for lane in source.lanes})
+        )
         while len(self._busy) > 2 and self._busy[1][0] <= source.at - _BUSY_OVER:
             self._busy.popleft()
         for chunk in source.chunks:
             took = chunk.done - chunk.claimed
             self._chunks.observe(chunk.done, took)
             if chunk.lane in self._lanes or len(self._lanes) < MOST_LANES:
-                self._lanes.setdefault(chunk.lane, Latencies()).observe(chunk.done, took)
+                of_lane = self._lanes.setdefault(chunk.lane, Latencies(whole=False))
+                of_lane.observe(chunk.done, took)
         self._last = source
 
     def now(self, now: float) -> SourceNow | None:
@@ -92,8 +97,8 @@ class SourceBoard:
         span = last.at - since
         if span <= 0:
             return (0.0,) * len(last.lanes)
-        shares = ((lane.busy - before.get(lane.lane, 0.0)) / span for lane in last.lanes)
-        return tuple(min(1.0, max(0.0, share)) for share in shares)
+        worked = (_worked(lane, last.at) - before.get(lane.lane, 0.0) for lane in last.lanes)
+        return tuple(min(1.0, max(0.0, seconds / span)) for seconds in worked)
 
 
 class ReduceBoard:
@@ -157,6 +162,11 @@ def plan_now(expected: Expected) -> PlanNow:
         planned_rate=expected.planned_rate,
         phases=expected.phases,
     )
+
+
+def _worked(lane: Lane, at: float) -> float:
+    """Seconds that a lane had worked by then: on chunks that are done, and on the open one."""
+    return lane.busy + (0.0 if lane.open_since is None else max(0.0, at - lane.open_since))
 
 
 def _stragglers(last: Source, chunk: Quantiles | None) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from taut.duration import duration
@@ -13,6 +14,7 @@ NO_OBJECTIVE, NO_DATA = "no objective", "no data"
 
 _NEAR = 0.9
 """Of the objective: from there on it is at risk."""
+_AT_WORK = ("held", "planned", "running")
 
 
 def measured(
@@ -25,7 +27,7 @@ def measured(
     slo
         As stated; None where only its seconds are known: then nothing may be late.
     observed
-        Its measure.
+        Its measure; None where only counts are known: then nothing may be late by a mean.
     results, late
         How many there were.
     """
@@ -33,10 +35,10 @@ def measured(
         return NO_OBJECTIVE
     if not results:
         return NO_DATA
-    if slo is not None and slo.quantile is None:
-        missed = observed is not None and observed > objective
-    elif slo is not None:
+    if slo is not None and slo.quantile is not None:
         missed = not slo.allows(late, results)
+    elif slo is not None and observed is not None:
+        missed = observed > objective
     else:
         missed = late > 0
     if missed:
@@ -50,16 +52,25 @@ def verdict(
     objective: float | None,
     due: float | None,
     slack: SlackParts | None,
-    *,
-    held: bool,
-    active: bool,
+    state: str,
 ) -> str:
-    """What the last results say, and whether the one to come is in danger."""
-    if objective is None or said in (MISSED, AT_RISK) or not active:
+    """What the last results say, and what is known of the one to come.
+
+    One that is not out when it had to be is late, whenever it comes: at risk, and a miss once it
+    is late by the objective again. While there are no rows to read nothing is due.
+
+    Parameters
+    ----------
+    due
+        When the result to come could first be out, if that is known.
+    """
+    if objective is None or said == MISSED or state not in _AT_WORK:
         return said
-    overdue = due is not None and now > due + objective
-    short = held and slack is not None and slack.value < slack.cost
-    return AT_RISK if overdue or short else said
+    late_by = -math.inf if due is None else now - due - objective
+    if late_by > objective:
+        return MISSED
+    short = state != "running" and slack is not None and slack.value < slack.cost
+    return AT_RISK if late_by > 0 or short else said
 
 
 def budget(slo: Slo | None, results: int, late: int) -> float | None:

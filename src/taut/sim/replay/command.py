@@ -75,16 +75,17 @@ def command(
     if json_file:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-        console.print(f"figures: {json_file}", highlight=False, soft_wrap=True)
+        console.print(f"figures: {json_file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show(console: Console, found: Replay, by_query: bool = False) -> None:
     """Print what was recorded and what would have been."""
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     def table(title: str, rows: list[tuple[str, Figures | None, int | None]]) -> None:
-        it = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        it = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         it.add_column("policy", no_wrap=True)
         for column in ("results", "on time", "mean", "p50", "p90", "p99", "max"):
             it.add_column(column, justify="right")
@@ -92,7 +93,7 @@ def show(console: Console, found: Replay, by_query: bool = False) -> None:
             it.add_column("batches", justify="right")
         for name, figures, batches in rows:
             cells = ["-"] * 7 if figures is None else _cells(figures)
-            it.add_row(name, *cells, *([] if batches is None else [f"{batches:,}"]))
+            it.add_row(escape(name), *cells, *([] if batches is None else [f"{batches:,}"]))
         console.print(it)
 
     def named(each: Outcome) -> str:
@@ -107,7 +108,7 @@ def show(console: Console, found: Replay, by_query: bool = False) -> None:
         table(query, [(named(each), each.queries.get(query), None) for each in them])
     accuracy = believed(found)
     for line in ([] if accuracy is None else [accuracy]) + list(found.notes):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def believed(found: Replay) -> str | None:

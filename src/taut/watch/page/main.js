@@ -80,7 +80,8 @@ function answer() {
   if (!said.length) said.push(queries.length ? "Nothing to judge yet" : "No queries yet");
   put($("answer"), said.join(", "));
   const names = (list, tell) => list.slice(0, 3).map((q) => `${q.name} (${tell(q)})`).concat(list.length > 3 ? [`${list.length - 3} more`] : []).join(", ");
-  const late = (q) => `${time(q.observed)} against ${round(q.objective)}`;
+  // of a reduce only counts are known
+  const late = (q) => (q.observed == null && q.late ? `${count(q.late)} of ${count(q.results)} late` : `${time(q.observed)} against ${round(q.objective)}`);
   const near = (q) => (q.slack && q.slack.value < q.slack.cost ? `slack ${brief(q.slack.value)}` : late(q));
   put($("which"), [
     by.failed.length ? `Failed: ${by.failed.slice(0, 3).map((q) => q.name).join(", ")}` : "",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from taut.watch.records import Batch
+from taut.watch.results import held_from
 
 PHASES = {
     "held": "held",
@@ -67,20 +68,21 @@ class Spans:
     """When a query was worked on, by time.
 
     ``held_since`` has, by the moment at which a turn was granted, since when it had been waited
-    for; before that a query had no rows to read.
+    for; before that a query had no rows to read. One that takes no turns is never held.
     """
 
     def __init__(self, batches: Sequence[Batch], held_since: Mapping[float, float]) -> None:
         self.of: list[Span] = []
-        before = -math.inf
+        last: Batch | None = None
         for batch in batches:
+            before = -math.inf if last is None else last.written
             begun = min(max(before, batch.begun), batch.written)
             # a clock that was set back makes no phase negative
             run = min(max(begun, batch.run), batch.written)
-            held = min(max(before, held_since.get(batch.granted, before)), begun)
-            held = begun if held == -math.inf else held
+            held = held_from(batch, last, held_since.get(batch.granted))
+            held = min(max(before, held), begun)
             self.of.append(Span(held, begun, batch.planned, run, batch.written))
-            before = batch.written
+            last = batch
         self._out = [span.out for span in self.of]
 
     def between(self, since: float, until: float) -> list[Span]:
@@ -114,13 +116,13 @@ class Inquiry:
             if them.of
         }
 
-    def why(self, batch: Batch, end: float, due: float, limit: float) -> Cause:
+    def why(self, query: str, batch: Batch, end: float, due: float, limit: float) -> Cause:
         """Why what was due then, and on time until the limit, was late with this batch."""
         out = batch.written
         seconds = dict.fromkeys(PHASES, 0.0)
         held: list[tuple[float, float]] = []
         at = due
-        for each in self._spans[batch.query].between(due, out):
+        for each in self._spans[query].between(due, out):
             if each.held > at:
                 seconds["data"] += each.held - at
                 at = each.held
@@ -134,12 +136,13 @@ class Inquiry:
                 seconds["planning"] += max(0.0, each.run - at)
                 seconds["running"] += max(0.0, each.out - max(each.run, at))
             at = max(at, each.out)
-        words = self._words(batch, out - limit, seconds, held, due)
-        return Cause(batch.query, batch.batch, end, due, out, out - limit, seconds, words)
+        words = self._words(query, out, out - limit, seconds, held, due)
+        return Cause(query, batch.batch, end, due, out, out - limit, seconds, words)
 
     def _words(
         self,
-        batch: Batch,
+        query: str,
+        out: float,
         late_by: float,
         seconds: Mapping[str, float],
         held: Sequence[tuple[float, float]],
@@ -149,7 +152,7 @@ class Inquiry:
         took = seconds[phase]
         said = f"late by {span(late_by)}: "
         if phase == "held":
-            others = self._others(batch.query, held)
+            others = self._others(query, held)
             if not others:
                 return said + f"held {span(took)} although nothing else ran"
             return said + f"held {span(took)} while {_names(others)} ran"
@@ -159,9 +162,9 @@ class Inquiry:
             return (
                 said + f"still busy for {span(took)} with a batch that had read before it was due"
             )
-        beside = self._others(batch.query, [(due, batch.written)])
+        beside = self._others(query, [(due, out)])
         with_whom = f", beside {_names(beside)}" if beside else ""
-        usual = self._usual[batch.query][phase]
+        usual = self._usual[query][phase]
         what = "planning took" if phase == "planning" else "its batches ran"
         return said + f"{what} {span(took)} (one usually {span(usual)}){with_whom}"
 

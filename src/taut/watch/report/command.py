@@ -41,12 +41,13 @@ def command(runs: tuple[Path, ...], output: Path, json_file: Path | None) -> Non
         click.echo(_json([figures(load(path)) for path in runs or (newest(),)]), nl=False)
         return
     from rich.console import Console
+    from rich.text import Text
 
     console = Console()
     with console.status("reading") as status:
 
         def tell(what: str) -> None:
-            status.update(what)
+            status.update(Text(what))
             if not console.is_terminal:
                 click.echo(what, err=True)
 

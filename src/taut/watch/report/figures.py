@@ -17,12 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.errors import SloError
 from taut.slo import Slo
-from taut.watch.query_board import _ends, _spread
 from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
+from taut.watch.results import ends, rows_reduced, source_name, spread, stated
 from taut.watch.verdict import budget, measured
 
 Array = NDArray[np.float64]
@@ -66,7 +65,10 @@ class QueryFigures(msgspec.Struct, frozen=True):
     held, planning, running
         Seconds in all.
     phases
-        Results that were late, by the phase that took longest of each.
+        Results that were late, by the phase that took longest of each; not of a reduce.
+    shed
+        Rows of a reduce that were not worked on, by reason: they are among the late ones. None for
+        any other query.
     """
 
     name: str
@@ -91,6 +93,7 @@ class QueryFigures(msgspec.Struct, frozen=True):
     error: str | None = None
     resident: int = 0
     windowed: bool = False
+    shed: dict[str, int] | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -165,7 +168,7 @@ def figures(recorded: Recorded) -> RunFigures:
         dict(Counter(turn.why for them in recorded.turns.values() for turn in them)),
         _side_by_side(recorded),
         recorded.missing,
-        {name: each[-1] for name, each in recorded.sources.items()},
+        {source_name(*key): each[-1] for key, each in recorded.sources.items()},
         {name: _summed(each) for name, each in recorded.reduced.items()},
         {name: each[-1] for name, each in recorded.expected.items()},
     )
@@ -195,9 +198,10 @@ def results(recorded: Recorded, name: str) -> list[Result]:
     """What a query has put out, in order: its windows, or of every batch the oldest row."""
     started = recorded.started.get(name)
     bound = started.objective if started is not None else None
+    windowed = _windowed(recorded, name)
     found = []
-    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
-        for end, due in _dues(batch, started):
+    for batch in _telling(recorded, name):
+        for end, due in _dues(batch, windowed):
             latency = batch.written - due
             late = bound is not None and latency > bound + 1e-6
             found.append(Result(batch.written, latency, late, end, batch.batch))
@@ -210,13 +214,23 @@ def _resident(recorded: Recorded, name: str) -> bool:
     return started is not None and started.resident > 0
 
 
-def _windowed(batch: Batch, started: Started | None) -> bool:
-    return batch.windows > 0 or (started is not None and started.window is not None)
+def _telling(recorded: Recorded, name: str) -> Sequence[Batch]:
+    """The batches that tell the latency of its results: of a reduce rows are counted instead."""
+    if _resident(recorded, name) or name in recorded.reduced:
+        return ()
+    return recorded.batches.get(name, ())
 
 
-def _dues(batch: Batch, started: Started | None) -> list[tuple[float, float]]:
+def _windowed(recorded: Recorded, name: str) -> bool:
+    """Whether its results are windows; batches before its window was learned had none."""
+    started = recorded.started.get(name)
+    known = started is not None and started.window is not None
+    return known or any(batch.windows for batch in recorded.batches.get(name, ()))
+
+
+def _dues(batch: Batch, windowed: bool) -> list[tuple[float, float]]:
     """What came out with a batch: its end, and when it could first be complete."""
-    if _windowed(batch, started):
+    if windowed:
         return [(end, end + max(0.0, batch.delay)) for end in batch.ends]
     oldest = batch.planned - batch.input
     return [(oldest, oldest)] if batch.input > 0.0 else []
@@ -226,22 +240,23 @@ def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
     """Latencies, results, and how many were late; as a board counts them."""
     started = recorded.started.get(name)
     bound = math.inf if started is None or started.objective is None else started.objective
+    window = started.window if started is not None else None
+    windowed = _windowed(recorded, name)
     parts = [np.zeros(0)]
     count = late = 0
-    for batch in () if _resident(recorded, name) else recorded.batches.get(name, ()):
-        if _windowed(batch, started):
-            window = started.window if started else None
-            parts.append(batch.written - _ends(batch, window) - max(0.0, batch.delay))
+    for batch in _telling(recorded, name):
+        if windowed:
+            parts.append(batch.written - ends(batch, window) - max(0.0, batch.delay))
             count += batch.windows
             late += min(batch.late, batch.windows)
         else:
-            parts.append(_spread(batch))
+            parts.append(spread(batch))
             count += len(parts[-1])
             late += int((parts[-1] > bound).sum())
-    if reduced := recorded.reduced.get(name):
-        # rows of a reduce are counted, not the moments of its batches
-        late = sum(each.late for each in reduced)
-        count = late + sum(each.on_time for each in reduced)
+    for reduced in recorded.reduced.get(name, ()):
+        rows, missed = rows_reduced(reduced)
+        count += rows
+        late += missed
     return np.concatenate(parts), count, late
 
 
@@ -250,7 +265,8 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     batches = recorded.batches.get(name, [])
     latencies, count, late = _measured(recorded, name)
     objective = started.objective
-    if objective is None and (reduced := recorded.reduced.get(name)):
+    reduced = recorded.reduced.get(name)
+    if objective is None and reduced:
         objective = reduced[-1].objective
     ended = recorded.ended.get(name)
     causes = _causes(recorded, name, inquiry)
@@ -258,7 +274,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     for cause, rows in causes:
         if rows:
             phases[cause.phase] += rows
-    slo = _slo(started)
+    slo = stated(started)
     observed = _observed(slo, latencies) if objective is not None else None
     worked = Spans(batches, recorded.held_since(name)).of
     figures = QueryFigures(
@@ -283,7 +299,8 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         tuple(sorted((cause for cause, _ in causes), key=lambda cause: -cause.late_by)[:WORST]),
         None if ended is None else ended.error,
         started.resident,
-        started.window is not None or any(batch.windows for batch in batches),
+        _windowed(recorded, name),
+        _summed(reduced).shed if reduced else None,
     )
     return figures, latencies
 
@@ -291,25 +308,18 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
 def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause, int]]:
     """Why results were late, and of how many rows that tells; a window counts as one."""
     started = recorded.started.get(name)
-    if started is None or started.objective is None or started.resident:
+    if started is None or started.objective is None:
         return []
-    bound = started.objective
+    bound, windowed = started.objective, _windowed(recorded, name)
     return [
         (
-            inquiry.why(batch, end, due, due + bound),
-            1 if _windowed(batch, started) else int((_spread(batch) > bound).sum()),
+            inquiry.why(name, batch, end, due, due + bound),
+            1 if windowed else int((spread(batch) > bound).sum()),
         )
-        for batch in recorded.batches.get(name, ())
-        for end, due in _dues(batch, started)
+        for batch in _telling(recorded, name)
+        for end, due in _dues(batch, windowed)
         if batch.written - due > bound + 1e-6
     ]
-
-
-def _slo(started: Started) -> Slo | None:
-    try:
-        return None if started.slo is None else Slo(started.slo)
-    except SloError:
-        return None
 
 
 def _observed(slo: Slo | None, latencies: Array) -> float | None:

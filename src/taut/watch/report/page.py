@@ -12,6 +12,7 @@ from taut.watch.report import html
 from taut.watch.report.causes import PHASES, Cause
 from taut.watch.report.figures import QueryFigures, RunFigures, results, spans
 from taut.watch.report.svg import MARKS, Mark, Row, clock, over_time, timeline
+from taut.watch.results import source_name
 
 ZOOM = 30.0
 """Seconds around the worst result that are drawn in full."""
@@ -140,11 +141,16 @@ def _budget(left: float | None) -> str:
 
 
 def _late(found: RunFigures) -> list[str]:
-    queries = [q for q in found.queries if q.late]
-    if not queries:
+    reduces = [q for q in found.queries if q.late and q.shed is not None]
+    queries = [q for q in found.queries if q.late and q.shed is None]
+    if not queries and not reduces:
         return []
-    parts = [
-        html.heading("Why results were late"),
+    parts = [html.heading("Why results were late")]
+    if reduces:
+        parts.append(_list(f"{q.name}: {_missed(q)}" for q in reduces))
+    if not queries:
+        return parts
+    parts += [
         html.paragraph(
             "By the phase in which each late result spent most of its time after it was due:"
         ),
@@ -181,6 +187,14 @@ def _late(found: RunFigures) -> list[str]:
             f"{html.table(head, rows, 1, -1)}</details>"
         )
     return parts
+
+
+def _missed(q: QueryFigures) -> str:
+    """What became of the rows of a reduce that were not on time."""
+    shed = sum((q.shed or {}).values())
+    why = ", ".join(f"{reason} {rows:,}" for reason, rows in (q.shed or {}).items() if rows)
+    said = f"of {q.results:,} rows {q.late - shed:,} came out late and {shed:,} were shed"
+    return f"{said} ({why})." if why else f"{said}."
 
 
 def _result(cause: Cause, found: RunFigures) -> str:
@@ -294,7 +308,7 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
         parts += [
             html.heading("Sources"),
             html.table(
-                ["query", "chunks issued", "replayed", "timeout s", "lanes", "rows waiting"],
+                ["source", "offsets issued", "replayed", "timeout s", "lanes", "waiting"],
                 [
                     [
                         name,
@@ -309,12 +323,13 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
             ),
             '<div class="grid2">',
         ]
-        for name, them in recorded.sources.items():
+        for key, them in recorded.sources.items():
+            name = source_name(*key)
             marks = [Mark(s.at, float(sum(s.backlog.values()))) for s in them]
             svg = over_time(
-                f"{name}: rows waiting over the run", marks, found.began, found.ended, unit=""
+                f"{name}: waiting over the run", marks, found.began, found.ended, unit=""
             )
-            parts.append(f"<div><h3>{escape(name)}: rows waiting</h3>{svg}</div>")
+            parts.append(f"<div><h3>{escape(name)}: waiting</h3>{svg}</div>")
         parts.append("</div>")
     if found.reduces:
         parts += [
