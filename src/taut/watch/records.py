@@ -174,6 +174,9 @@ class Source(_Record, tag="source", frozen=True):
         How many more lanes there are.
     source
         Which of them, where a query has several.
+    unit
+        What ``backlog``, and the rows of lanes and chunks, count: ``rows``, or ``bytes`` of a log
+        of files, whose offsets are bytes.
     """
 
     at: float
@@ -188,6 +191,7 @@ class Source(_Record, tag="source", frozen=True):
     left_out: int = 0
     lanes_left_out: int = 0
     source: str = ""
+    unit: str = "rows"
 
 
 class Reduced(_Record, tag="reduced", frozen=True):
