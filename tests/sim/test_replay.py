@@ -174,6 +174,12 @@ def test_a_query_without_windows_is_due_row_by_row() -> None:
     assert found.outcomes[1].queries["rows"].mean < 0.5
 
 
+def test_rows_that_came_before_the_run_are_no_results_of_a_policy() -> None:
+    first = Batch("q", 7, 100.0, 100.0, 102.5, 102.6, 103.0, input=600_000.0)
+    out = results([first], Started(100.0, "q", objective=1.0), 100.0)
+    assert [each.end for each in out] == [1.0, 2.0]
+
+
 def test_a_query_that_has_ended_takes_no_more_of_the_machine() -> None:
     long = [past("long", seconds=200.0), past("short", seconds=60.0, ends=60.0)]
     recorded = made_up(long, "round-robin", ALONE, 200.0)

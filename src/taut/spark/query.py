@@ -242,9 +242,10 @@ class StockQuery(_Started):
             if self._ending:
                 raise Interrupted from None
             raise
-        before, self._last_run = self._last_run or run, run
+        over = run - self._last_run if self._last_run else None
+        self._last_run = run
         if self._watching is not None:
-            self._watching.wrote_freely(self.name, batch_id, run, time.time(), run - before)
+            self._watching.wrote_freely(self.name, batch_id, run, time.time(), over)
 
 
 class Query(_Started):
@@ -404,6 +405,7 @@ class Query(_Started):
             if self._planned_batch is None and self.begun:
                 execution = self.query._jsq.streamingQuery()
                 self._planned_batch = BatchReader(self._runtime.spark._jvm, execution)
+                self.probe.goes_on_after(self._planned_batch.before(batch_id))
             if (reader := self._planned_batch) is not None:
                 facts = reader.read()
                 with self._runtime._lock:

@@ -127,20 +127,27 @@ class Watching:
                 out.planned or run,
                 run,
                 written,
-                out.arrived_over,
+                out.arrived_over or 0.0,
                 query.probe.watermark,
                 ends,
                 out.windows,
                 out.late,
                 out.delay,
                 goes_on,
+                out.arrived_over is not None,
             )
         )
 
-    def wrote_freely(self, name: str, batch: int, run: float, written: float, over: float) -> None:
+    def wrote_freely(
+        self, name: str, batch: int, run: float, written: float, over: float | None
+    ) -> None:
         """A batch of a query that takes no turns is out: its rows came ``over`` so many seconds."""
         if self.tell is not None:
-            self.tell(Batch(name, batch, run, run, run, run, written, over, goes_on=True))
+            known = over is not None
+            self.tell(
+                Batch(name, batch, run, run, run, run, written, over or 0.0, goes_on=True,
+                      input_known=known)
+            )  # fmt: skip
 
     # -- asked by those who watch -----------------------------------------------------------------
 

@@ -206,7 +206,8 @@ class QueryBoard:
             latencies = after_due = _spread(batch)
             results = len(latencies)
             late = 0 if self.objective is None else int((latencies > self.objective).sum())
-            self._points.append((batch.written, batch.written - batch.planned + batch.input))
+            if results:
+                self._points.append((batch.written, batch.written - batch.planned + batch.input))
         self.latencies.observe_all(batch.written, latencies)
         self._after_due.observe_all(batch.written, after_due)
         if not self._reduces:
@@ -257,7 +258,12 @@ def _ends(batch: Batch, window: tuple[float, float, float] | None) -> np.ndarray
 
 
 def _spread(batch: Batch) -> np.ndarray:
-    """Latencies of rows that came evenly over the time in which the batch's input arrived."""
+    """Latencies of rows that came evenly over the time in which the batch's input arrived.
+
+    None where that is not known: to call such rows on time would be a guess.
+    """
+    if not batch.input_known:
+        return np.zeros(0)
     fastest = batch.written - batch.planned
     points = min(MOST_RESULTS, max(1, round(batch.input / _APART)))
     return fastest + batch.input * (np.arange(points) + 0.5) / points

@@ -117,6 +117,9 @@ class Batch(_Record, tag="batch", frozen=True):
         then, and on time until the objective after that.
     goes_on
         Whether its turn went on: no waiting before the batch that follows.
+    input_known
+        Whether ``input`` is known: it is not of the first batch that there is. Its rows may have
+        waited for any time, and are not counted.
     """
 
     query: str
@@ -133,6 +136,7 @@ class Batch(_Record, tag="batch", frozen=True):
     late: int = 0
     delay: float = 0.0
     goes_on: bool = False
+    input_known: bool = True
 
 
 class Lane(msgspec.Struct, frozen=True):
