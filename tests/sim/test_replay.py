@@ -18,7 +18,7 @@ from taut import cli
 from taut.errors import TautError
 from taut.sim.replay import Replay, known_policies, replay
 from taut.sim.replay.costs import Pace, fit
-from taut.sim.replay.past import ROWS_EVERY, pasts
+from taut.sim.replay.past import ROWS_EVERY, pasts, results
 from taut.sim.replay.query import Front
 from taut.watch.recorded import Recorded, load
 from taut.watch.records import Batch, Ended, Run, Started, Turn, encode
