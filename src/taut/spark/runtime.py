@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -178,9 +179,9 @@ class Runtime:
                 )
                 self._turns.add(name, time.time())
             self._queries[name] = query
-            self._watching.started(query)
         # outside the lock: the other queries go on meanwhile
         try:
+            self._watching.started(query)
             self._begin(query, writer, available_now)
             query.wait_for_sources(patience)
         except BaseException as error:
@@ -206,15 +207,15 @@ class Runtime:
             if self._stopped:
                 return
             self._stopping = True
-        try:
-            end_all(self._begun(deadline), deadline, to_seconds(timeout))
-        finally:
-            with self._lock:
-                self._stopped = True
-                self._nudge()
-        if self._thread is not None:
-            self._thread.join(timeout=10.0)
-        self._watching.close()
+        with closing(self._watching):
+            try:
+                end_all(self._begun(deadline), deadline, to_seconds(timeout))
+            finally:
+                with self._lock:
+                    self._stopped = True
+                    self._nudge()
+            if self._thread is not None:
+                self._thread.join(timeout=10.0)
 
     def _begun(self, deadline: float) -> list[Query | StockQuery]:
         """All queries, once those that are being started in other threads have begun."""
