@@ -97,6 +97,7 @@ class _Started(ABC):
     """Tasks that its sources keep for good."""
     slo: Slo | None
     _lock_file: CheckpointLock
+    _sources: Sources
 
     @property
     def begun(self) -> bool:
@@ -163,6 +164,7 @@ class _Started(ABC):
 
     def release(self) -> None:
         """Give its checkpoint free, once it has ended."""
+        self._sources.release()
         self._lock_file.release()
 
     def _wrote(self) -> bool:
@@ -182,14 +184,15 @@ class StockQuery(_Started):
         slo: Slo | None,
         shape: Shape,
         lock: CheckpointLock,
-        resident: int = 0,
+        sources: Sources,
         watching: Watching | None = None,
     ) -> None:
         self.name = name
         self.slo = slo
         self.shape = shape
         self.sink = sink
-        self.resident = resident
+        self.resident = sources.resident
+        self._sources = sources
         self._lock_file = lock
         self._ending = False
         self._watching = watching
@@ -197,6 +200,7 @@ class StockQuery(_Started):
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
         """Start it, in a scheduler pool of its own if one is named."""
+        self._sources.announce()
         key = "spark.scheduler.pool"
         before = spark.sparkContext.getLocalProperty(key)
         if pool is not None:

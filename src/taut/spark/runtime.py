@@ -170,9 +170,7 @@ class Runtime:
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
             if self.policy_name in STOCK or sources.resident:
-                query = StockQuery(
-                    name, sink, objective, shape, lock, sources.resident, self._watching
-                )
+                query = StockQuery(name, sink, objective, shape, lock, sources, self._watching)
             else:
                 query = Query(
                     self, name, sink, objective, shape, lock, sources, eager=available_now
