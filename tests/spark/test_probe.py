@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from taut.spark.probe import BatchFacts, Probe, ProgressFacts
+from taut.spark.probe import BatchFacts, BatchReader, Probe, ProgressFacts
 from taut.spark.window import Shape, Window
 
 SHAPE = Shape(Window(10.0, 10.0), watermark=True, session=False, stateful=True)
@@ -162,3 +164,10 @@ def test_how_long_the_first_rows_have_waited_is_not_known() -> None:
     assert probe.latency is None
     turn(probe, 103.0, 0.0)
     assert probe.latency == pytest.approx(3.2)
+
+
+def test_a_checkpoint_that_cannot_be_read_says_nothing() -> None:
+    reader = BatchReader.__new__(BatchReader)
+    reader.execution = SimpleNamespace()  # of a Spark that has no such log
+    assert reader.before(0) is None
+    assert reader.before(7) is None

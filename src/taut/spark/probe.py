@@ -6,6 +6,7 @@ job, nothing that runs while the query does not.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,14 +87,16 @@ class BatchReader:
         return BatchFacts(planned / 1000.0, watermark / 1000.0)
 
     def before(self, batch_id: int) -> BatchFacts | None:
-        """The batch before this one, from the checkpoint; None if there is none."""
+        """The batch before this one, from the checkpoint; None if it cannot be had."""
         if batch_id < 1:
             return None
-        found = self.execution.offsetLog().offsetSeqMetadataForBatchId(batch_id - 1)
-        if not found.isDefined():
-            return None
-        metadata = found.get()
-        return BatchFacts(metadata.batchTimestampMs() / 1e3, metadata.batchWatermarkMs() / 1e3)
+        # only what is counted of the first batch hangs on it
+        with contextlib.suppress(Exception):
+            found = self.execution.offsetLog().offsetSeqMetadataForBatchId(batch_id - 1)
+            if found.isDefined():
+                last = found.get()
+                return BatchFacts(last.batchTimestampMs() / 1e3, last.batchWatermarkMs() / 1e3)
+        return None
 
 
 @lru_cache(maxsize=2)
