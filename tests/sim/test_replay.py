@@ -21,7 +21,7 @@ from taut.errors import TautError
 from taut.sim.replay import Replay, known_policies, replay
 from taut.sim.replay.command import show
 from taut.sim.replay.costs import Pace, fit
-from taut.sim.replay.past import ROWS_EVERY, pasts
+from taut.sim.replay.past import ROWS_EVERY, pasts, results
 from taut.sim.replay.query import Front
 from taut.sim.replay.run import Figures, Outcome
 from taut.watch.recorded import Recorded, load
@@ -176,6 +176,12 @@ def test_a_query_without_windows_is_due_row_by_row() -> None:
     # let alone, rows wait for half of their second; run at all times, for a batch or two
     assert found.outcomes[0].queries["rows"].mean == pytest.approx(rows.mean, rel=0.1)
     assert found.outcomes[1].queries["rows"].mean < 0.5
+
+
+def test_rows_that_came_before_the_run_are_no_results_of_a_policy() -> None:
+    first = Batch("q", 7, 100.0, 100.0, 102.5, 102.6, 103.0, input=600_000.0)
+    out = results([first], Started(100.0, "q", objective=1.0), 100.0)
+    assert [each.end for each in out] == [1.0, 2.0]
 
 
 def test_a_query_that_has_ended_takes_no_more_of_the_machine() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from taut.spark.probe import BatchFacts, Probe, ProgressFacts
+from taut.spark.probe import BatchFacts, BatchReader, Probe, ProgressFacts
 from taut.spark.window import Shape, Window
 
 SHAPE = Shape(Window(10.0, 10.0), watermark=True, session=False, stateful=True)
@@ -130,3 +132,42 @@ def test_rows_that_spark_was_looking_for_have_not_waited() -> None:
     assert probe.latency == pytest.approx(0.5)
     turn(probe, 163.0, 0.0)
     assert probe.latency == pytest.approx(3.2)
+
+
+def test_rows_that_came_before_a_restart_have_waited() -> None:
+    probe = Probe("q", Shape(None, False, False, False), objective=1.0)
+    probe.goes_on_after(BatchFacts(100.0, 0.0))
+    probe.resumed(3_700.0)
+    # it is loose until its first batch: Spark has not looked for its rows while it was down
+    probe.planned(BatchFacts(3_700.0, 0.0), nothing, fresh=True)
+    assert probe.written(3_702.0).arrived_over == 3_600.0
+    assert probe.latency == pytest.approx(3_602.0)
+    turn(probe, 3_703.0, 0.0)
+    assert probe.latency == pytest.approx(3.2)
+
+
+def test_windows_that_ended_before_a_restart_count() -> None:
+    probe = Probe("q", SHAPE, objective=1.0)
+    probe.goes_on_after(BatchFacts(100.0, 80.0))
+    probe.resumed(3_700.0)
+    probe.planned(BatchFacts(3_700.0, 101.0), nothing, fresh=True)
+    out = probe.written(3_702.0)
+    assert (out.after, out.upto, out.windows, out.late) == (80.0, 101.0, 2, 2)
+    probe.check()
+
+
+def test_how_long_the_first_rows_have_waited_is_not_known() -> None:
+    probe = Probe("q", Shape(None, False, False, False), objective=1.0)
+    assert probe.written(99.0).arrived_over is None, "its facts could not be read"
+    probe.planned(BatchFacts(100.0, 0.0), nothing, fresh=True)
+    assert probe.written(100.5).arrived_over is None
+    assert probe.latency is None
+    turn(probe, 103.0, 0.0)
+    assert probe.latency == pytest.approx(3.2)
+
+
+def test_a_checkpoint_that_cannot_be_read_says_nothing() -> None:
+    reader = BatchReader.__new__(BatchReader)
+    reader.execution = SimpleNamespace()  # of a Spark that has no such log
+    assert reader.before(0) is None
+    assert reader.before(7) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import taut
+from taut.spark.watching import Watching
 from taut.watch import hub
 from taut.watch.records import Batch, Ended, Run, Started, Turn
 from taut.watch.trace import read, to_pandas
@@ -86,6 +88,59 @@ def test_a_trace_tells_what_status_tells(
     table = to_pandas(tmp_path / "runs", "batch")
     assert len(table) == sum(isinstance(r, Batch) for r in records)
     assert (table.written - table.run).min() > 0
+
+
+def test_recording_is_opened_outside_the_lock(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, free = Watching._open, list[bool]()
+
+    def look(self: Watching) -> object:
+        lock = self._runtime._lock
+
+        def take() -> None:
+            free.append(lock.acquire(blocking=False))
+            if free[-1]:
+                lock.release()
+
+        # only another thread can tell, for the one that has a lock may take it again
+        other = threading.Thread(target=take)
+        other.start()
+        other.join()
+        return opened(self)
+
+    monkeypatch.setattr(Watching, "_open", look)
+    with taut.Runtime(spark, policy="spark-default", trace=tmp_path / "runs") as runtime:
+        runtime.start(rows(spark), name="plain", sink=collect, checkpoint=tmp_path / "a")
+    assert free == [True]
+
+
+def test_after_a_restart_the_oldest_rows_and_windows_are_late(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    made: list[list[Batch]] = []
+    for _ in range(2):
+        with taut.Runtime(spark, trace=tmp_path / "runs") as runtime:
+            queries = [
+                runtime.start(df, name=name, sink=collect, checkpoint=tmp_path / name)
+                for name, df in (("views", windowed(spark)), ("plain", rows(spark)))
+            ]
+            eventually(lambda them=queries: all(q.status().batches >= 3 for q in them))
+        assert runtime.trace is not None
+        made.append([r for r in read(runtime.trace) if isinstance(r, Batch)])
+    before, after = made
+    for name in ("views", "plain"):
+        last = [b for b in before if b.query == name][-1]
+        first = next(b for b in after if b.query == name)
+        assert first.batch in (last.batch, last.batch + 1)
+        assert first.input_known
+        if first.batch > last.batch:
+            assert first.input == pytest.approx(first.planned - last.planned, abs=0.01)
+    assert not before[0].input_known
+    views = [b for b in before + after if b.query == "views"]
+    ends = [end for batch in views for end in batch.ends]
+    assert ends == sorted(set(ends))
+    assert ends[-1] - ends[0] == len(ends) - 1, "no window is left out"
 
 
 def test_a_learned_window_is_told(

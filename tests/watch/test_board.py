@@ -120,6 +120,13 @@ def test_rows_without_a_window_came_evenly() -> None:
     assert seen.observed == pytest.approx(seen.latency.p50)
 
 
+def test_rows_that_waited_nobody_knows_how_long_are_not_counted() -> None:
+    first = Batch("q", 0, 9.9, 9.9, 10.0, 10.1, 10.5, input_known=False)
+    seen = only(board(Started(0.0, "q", "p99 <= 1 s", 1.0, 0.99), first), 11.0)
+    assert (seen.results, seen.on_time, seen.latency, seen.latencies) == (0, None, None, ())
+    assert seen.batches == 1
+
+
 def test_only_the_first_batch_of_a_turn_was_held() -> None:
     made = board(
         started(window=WINDOW),

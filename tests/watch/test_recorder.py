@@ -7,7 +7,7 @@ import pytest
 
 from taut.watch import hub
 from taut.watch.recorder import Recorder
-from taut.watch.records import Batch, LeftOut, Run, Source, Started
+from taut.watch.records import Batch, LeftOut, Reduced, Run, Source, Started
 from taut.watch.trace import Files, Trace, read
 
 RUN = Run(1.0, "abc123", "least-slack", concurrency=2, hold_limit=60.0)
@@ -69,6 +69,34 @@ def test_a_record_that_makes_no_sense_hides_no_other(caplog: pytest.LogCaptureFi
     assert recorder.snapshot(101.0).queries[0].batches >= 1
     recorder.close()
     assert caplog.text.count("was not understood") == 1
+
+
+def test_runtimes_of_one_process_hear_of_their_own_queries() -> None:
+    first, second = Recorder(), Recorder()
+    first.open(Run(0.0, "A", "p", 1, 60.0), [Started(0.0, "a")])
+    second.open(Run(0.0, "B", "p", 1, 60.0), [Started(0.0, "b")])
+
+    def told() -> list[list[str]]:
+        return [[s.query for s in each.snapshot(101.0).sources] for each in (first, second)]
+
+    hub.own("a", "A")
+    hub.own("b", "B")
+    for name in ("a", "b", "taut.read 123abc"):
+        hub.tell(Source(100.0, name))
+    assert told() == [["a", "taut.read 123abc"], ["b", "taut.read 123abc"]]
+    hub.tell(Reduced(100.0, "b", 0, on_time=0, late=10))
+    assert [each.snapshot(101.0).reduces != () for each in (first, second)] == [False, True]
+    hub.own("a", "B")  # it has ended in the one, and was started in the other
+    hub.own("c", "A")
+    hub.disown("A")
+    for name in ("a", "c"):
+        hub.tell(Source(101.0, name))
+    first.close()
+    second.close()
+    assert [s.query for s in second.snapshot(101.0).sources] == ["a", "b", "c", "taut.read 123abc"]
+    assert [s.at for s in first.snapshot(101.0).sources if s.query == "a"] == [100.0]
+    hub.disown("B")
+    assert not hub._owners
 
 
 def test_one_that_was_closed_does_not_open(tmp_path: Path) -> None:

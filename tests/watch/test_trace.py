@@ -93,19 +93,23 @@ def test_a_full_disk_is_told_once_and_tried_again(
 ) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, 64):
-        files = Files(disk / "run", RUN, retry_after=30.0)
+        now = [10.0]
+        files = Files(disk / "run", RUN, retry_after=30.0, clock=lambda: now[0])
         files.write([Started(1.0, "q")], 1.0)
         written = 0
         while not files.failing:
-            files.write([batch(written)], 10.0)
+            files.write([batch(written)], 9e9)  # by a clock that is set back from here on
             written += 1
         assert files.left_out == 1
+        now[0] = 20.0
         files.write([batch(written), batch(written + 1)], 20.0)
         assert files.left_out == 3, "not tried before its time"
+        now[0] = 41.0
         files.write([batch(written + 2)], 41.0)
         assert files.left_out == 4, "tried, and still full"
         assert batches(read(disk / "run")) == list(range(written - 1)), "no half line"
         (disk / "run" / "000001.jsonl").unlink()
+        now[0] = 80.0
         files.write([batch(written + 3)], 80.0)
         assert not files.failing
         _, _, gap, last = read(disk / "run")
@@ -246,16 +250,75 @@ def test_where_runs_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         folder_of_runs(3)  # type: ignore[arg-type]
 
 
-def test_the_runs_that_were_written_last_are_kept(tmp_path: Path) -> None:
+def some_runs(place: Path, count: int) -> list[Path]:
+    """Runs that were written to one after the other."""
     made = []
-    for n in range(6):
-        folder = tmp_path / folder_name(f"{n:06x}", 1_000.0 * n)
+    for n in range(count):
+        folder = place / folder_name(f"{n:06x}", 1_000.0 * n)
         files = Files(folder, RUN)
         files.write([batch(n)], 1.0)
         files.close()
         for path in (folder / "000001.jsonl", folder):
             os.utime(path, (n, n))
         made.append(folder)
+    return made
+
+
+def test_a_clock_that_is_set_back_delays_no_retry(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    now = [0.0]
+    files = Files(tmp_path / "file" / "run", RUN, retry_after=30.0, clock=lambda: now[0])
+    files.write([batch(0)], 9e9)
+    assert files.failing
+    (tmp_path / "file").unlink()
+    now[0] = 31.0
+    files.write([batch(1)], 1.0)
+    assert not files.failing
+    files.close()
+
+
+def test_only_runs_are_deleted_and_no_links_are_followed(tmp_path: Path) -> None:
+    archive = some_runs(tmp_path / "archive", 1)[0]
+    place = tmp_path / "runs"
+    made = some_runs(place, 3)
+    link = place / "19700101-000000-abc"
+    link.symlink_to(archive)
+    notes = place / "19700101-000001-abc"
+    notes.mkdir()
+    (notes / "000001.jsonl").write_text("precious\n")
+    (place / "19700101-000002-abc").mkdir()
+    keep_newest(place, 1)
+    assert (archive / "000001.jsonl").is_file()
+    assert link.is_symlink()
+    assert (notes / "000001.jsonl").read_text() == "precious\n"
+    assert [path.exists() for path in made] == [False, False, True]
+
+
+def test_a_run_that_cannot_be_deleted_or_read_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = some_runs(tmp_path, 6)
+    unlink, iterdir = Path.unlink, Path.iterdir
+
+    def refusing(path: Path, *args: bool, **options: bool) -> None:
+        if path.parent == made[0]:
+            raise PermissionError(13, "not yours", str(path))
+        unlink(path, *args, **options)
+
+    def hidden(path: Path) -> Iterator[Path]:
+        if path == made[1]:
+            raise PermissionError(13, "not yours", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "unlink", refusing)
+    monkeypatch.setattr(Path, "iterdir", hidden)
+    assert runs(tmp_path) == [made[0], *made[2:]]
+    keep_newest(tmp_path, 2)
+    assert [path.exists() for path in made] == [True, True, False, False, True, True]
+
+
+def test_the_runs_that_were_written_last_are_kept(tmp_path: Path) -> None:
+    made = some_runs(tmp_path, 6)
     (tmp_path / "notes").mkdir()
     os.utime(made[0] / "000001.jsonl", (99, 99))
     assert runs(tmp_path) == made

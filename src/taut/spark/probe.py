@@ -6,6 +6,7 @@ job, nothing that runs while the query does not.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +47,7 @@ class Out:
     begun, planned
         When the query was let go, and when the batch's offsets were fetched; 0 if not known.
     arrived_over
-        Seconds over which its rows came, up to ``planned``.
+        Seconds over which its rows came, up to ``planned``; None if that is not known.
     after, upto
         The windows that came out with it end in between.
     windows, late
@@ -57,7 +58,7 @@ class Out:
 
     begun: float
     planned: float
-    arrived_over: float
+    arrived_over: float | None
     after: float
     upto: float
     windows: int
@@ -84,6 +85,18 @@ class BatchReader:
         planned = self._timestamp.invokeWithArguments(self._nothing)
         watermark = self._watermark.invokeWithArguments(self._nothing)
         return BatchFacts(planned / 1000.0, watermark / 1000.0)
+
+    def before(self, batch_id: int) -> BatchFacts | None:
+        """The batch before this one, from the checkpoint; None if it cannot be had."""
+        if batch_id < 1:
+            return None
+        # only what is counted of the first batch hangs on it
+        with contextlib.suppress(Exception):
+            found = self.execution.offsetLog().offsetSeqMetadataForBatchId(batch_id - 1)
+            if found.isDefined():
+                last = found.get()
+                return BatchFacts(last.batchTimestampMs() / 1e3, last.batchWatermarkMs() / 1e3)
+        return None
 
 
 @lru_cache(maxsize=2)
@@ -201,8 +214,9 @@ class Probe:
         self._delays = DelayHistory()
         self._cost = BatchCost()
         self._planned: float | None = None
+        self._checkpointed: BatchFacts | None = None
         self._input = 0.0
-        self._arrived_over = 0.0
+        self._arrived_over: float | None = None
         self._started = 0.0
         self._swept = (0.0, 0.0)
         self._catching_up = False
@@ -213,6 +227,10 @@ class Probe:
     def resumed(self, now: float) -> None:
         """The query was let go: its next batch starts to be planned."""
         self._started = now
+
+    def goes_on_after(self, last: BatchFacts | None) -> None:
+        """The first batch that is seen here follows this one, which the checkpoint knows."""
+        self._checkpointed = last
 
     def planned(
         self,
@@ -233,7 +251,11 @@ class Probe:
                 self._sample(progress(), self._input)
             self._learn_delay(before, last, facts)
             self._input = max(0.0, facts.planned - last)
-        self._arrived_over = 0.0 if fresh else self._input
+            self._arrived_over = 0.0 if fresh else self._input
+        elif (known := self._checkpointed) is not None:
+            # rows came while nobody looked, and windows ended
+            before = max(before, known.watermark)
+            self._arrived_over = max(0.0, facts.planned - known.planned)
         self._planned = facts.planned
         self._swept = (before, self.watermark)
         self._known = None
@@ -245,7 +267,7 @@ class Probe:
             self._cost.observe(self._input, now - self._started)
         delay = max(0.0, self._delays.estimate().mean)
         windows, late = self._count(now, *self._swept, delay)
-        if self.window is None and self._planned is not None:
+        if self.window is None and self._planned is not None and self._arrived_over is not None:
             self.latency = now - self._planned + self._arrived_over
         out = Out(
             self._started,

@@ -97,6 +97,7 @@ class _Started(ABC):
     """Tasks that its sources keep for good."""
     slo: Slo | None
     _lock_file: CheckpointLock
+    _sources: Sources
 
     @property
     def begun(self) -> bool:
@@ -163,6 +164,7 @@ class _Started(ABC):
 
     def release(self) -> None:
         """Give its checkpoint free, once it has ended."""
+        self._sources.release()
         self._lock_file.release()
 
     def _wrote(self) -> bool:
@@ -182,14 +184,15 @@ class StockQuery(_Started):
         slo: Slo | None,
         shape: Shape,
         lock: CheckpointLock,
-        resident: int = 0,
+        sources: Sources,
         watching: Watching | None = None,
     ) -> None:
         self.name = name
         self.slo = slo
         self.shape = shape
         self.sink = sink
-        self.resident = resident
+        self.resident = sources.resident
+        self._sources = sources
         self._lock_file = lock
         self._ending = False
         self._watching = watching
@@ -197,6 +200,7 @@ class StockQuery(_Started):
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
         """Start it, in a scheduler pool of its own if one is named."""
+        self._sources.announce()
         key = "spark.scheduler.pool"
         before = spark.sparkContext.getLocalProperty(key)
         if pool is not None:
@@ -242,9 +246,10 @@ class StockQuery(_Started):
             if self._ending:
                 raise Interrupted from None
             raise
-        before, self._last_run = self._last_run or run, run
+        over = run - self._last_run if self._last_run else None
+        self._last_run = run
         if self._watching is not None:
-            self._watching.wrote_freely(self.name, batch_id, run, time.time(), run - before)
+            self._watching.wrote_freely(self.name, batch_id, run, time.time(), over)
 
 
 class Query(_Started):
@@ -404,6 +409,7 @@ class Query(_Started):
             if self._planned_batch is None and self.begun:
                 execution = self.query._jsq.streamingQuery()
                 self._planned_batch = BatchReader(self._runtime.spark._jvm, execution)
+                self.probe.goes_on_after(self._planned_batch.before(batch_id))
             if (reader := self._planned_batch) is not None:
                 facts = reader.read()
                 with self._runtime._lock:

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -169,18 +170,16 @@ class Runtime:
             lock = CheckpointLock.take(str(checkpoint), name, self.spark)
             query: Query | StockQuery
             if self.policy_name in STOCK or sources.resident:
-                query = StockQuery(
-                    name, sink, objective, shape, lock, sources.resident, self._watching
-                )
+                query = StockQuery(name, sink, objective, shape, lock, sources, self._watching)
             else:
                 query = Query(
                     self, name, sink, objective, shape, lock, sources, eager=available_now
                 )
                 self._turns.add(name, time.time())
             self._queries[name] = query
-            self._watching.started(query)
         # outside the lock: the other queries go on meanwhile
         try:
+            self._watching.started(query)
             self._begin(query, writer, available_now)
             query.wait_for_sources(patience)
         except BaseException as error:
@@ -206,15 +205,15 @@ class Runtime:
             if self._stopped:
                 return
             self._stopping = True
-        try:
-            end_all(self._begun(deadline), deadline, to_seconds(timeout))
-        finally:
-            with self._lock:
-                self._stopped = True
-                self._nudge()
-        if self._thread is not None:
-            self._thread.join(timeout=10.0)
-        self._watching.close()
+        with closing(self._watching):
+            try:
+                end_all(self._begun(deadline), deadline, to_seconds(timeout))
+            finally:
+                with self._lock:
+                    self._stopped = True
+                    self._nudge()
+            if self._thread is not None:
+                self._thread.join(timeout=10.0)
 
     def _begun(self, deadline: float) -> list[Query | StockQuery]:
         """All queries, once those that are being started in other threads have begun."""

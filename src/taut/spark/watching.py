@@ -1,22 +1,24 @@
 """What a runtime tells those who watch: records of its turns and batches, a snapshot, a page.
 
-Everything here is called by the threads that run queries. While nobody watches, ``tell`` is None
-and no record is made.
+Everything here is called by the threads that run queries, and raises nothing there. While nobody
+watches, ``tell`` is None and no record is made.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import os
 import platform
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
+from taut.watch import hub
 from taut.watch.records import Batch, Ended, Record, Run, SlackParts, Started, Turn
 from taut.watch.runs import KEEP_RUNS, folder_name, folder_of_runs
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from taut.watch.snapshot import Snapshot
 
 log = logging.getLogger("taut")
+
+P = ParamSpec("P")
 
 MOST_ENDS = 32
 """Window ends that a record names; a batch that catches up may have thousands."""
@@ -53,6 +57,21 @@ class _Owner(Protocol):
     def overhead(self) -> float: ...
 
 
+def _harmless(
+    told: Callable[Concatenate[Watching, P], None],
+) -> Callable[Concatenate[Watching, P], None]:
+    """Who watches must not end what is watched: what goes wrong in it is told once."""
+
+    @functools.wraps(told)
+    def safely(self: Watching, /, *args: P.args, **options: P.kwargs) -> None:
+        try:
+            told(self, *args, **options)
+        except Exception as error:
+            self.failed(error)
+
+    return safely
+
+
 class Watching:
     """Who watches a runtime, and what they are told."""
 
@@ -65,7 +84,8 @@ class Watching:
         """Where this run is recorded, None if it is not."""
         self._recorder: Recorder | None = None
         self._pages: list[Server] = []
-        self._closed = False
+        self._granted: dict[str, float] = {}
+        self._closed = self._failed = False
 
     @property
     def cpu_seconds(self) -> float:
@@ -74,34 +94,43 @@ class Watching:
 
     # -- told by the threads that run queries ---------------------------------------------------
 
+    @_harmless
     def started(self, query: Query | StockQuery) -> None:
         """A query is started, or more is known of it."""
         if query.ended_told:
             return
         query.started_at = query.started_at or time.time()
-        if self.tell is not None:
-            self.tell(_started(query))
-        elif self.folder is not None:
+        hub.own(query.name, self._run)
+        tell = self.tell
+        if tell is not None:
+            tell(_started(query))
+        elif self.folder is not None and not self._failed:
             self._open()
 
+    @_harmless
     def ended(self, query: Query | StockQuery, error: str | None) -> None:
         """A query has ended; again is harmless."""
         if not query.ended_told:
             query.ended_told = True
-            if self.tell is not None:
-                self.tell(Ended(time.time(), query.name, error))
+            tell = self.tell
+            if tell is not None:
+                tell(Ended(time.time(), query.name, error))
 
+    @_harmless
     def granted(self, name: str) -> None:
-        """A query may run; the runtime's lock is held."""
-        if self.tell is None:
+        """A query may run, or runs on; the runtime's lock is held."""
+        tell = self.tell
+        if tell is None:
             return
         turns = self._runtime._turns
         turn = turns.turn(name)
-        if turn is not None:
+        # of a policy that has failed turns go on for good, batch by batch
+        if turn is not None and turn.started != self._granted.get(name):
             slack = _parts(turns.slack(name)) if turn.why == "policy" else None
-            record = Turn(turn.started, name, turn.waited_since, turn.until, turn.why, slack)
-            self.tell(record)
+            tell(Turn(turn.started, name, turn.waited_since, turn.until, turn.why, slack))
+            self._granted[name] = turn.started
 
+    @_harmless
     def wrote(
         self,
         query: Query,
@@ -113,12 +142,13 @@ class Watching:
         goes_on: bool,
     ) -> None:
         """A batch is out; Spark had called for it to be written at ``called``."""
-        if self.tell is None:
+        tell = self.tell
+        if tell is None:
             return
         begun = out.begun or called
         run = max(called, begun)
         ends = _ends(query.probe.window, out) if out.windows else ()
-        self.tell(
+        tell(
             Batch(
                 query.name,
                 batch,
@@ -127,20 +157,32 @@ class Watching:
                 out.planned or run,
                 run,
                 written,
-                out.arrived_over,
+                out.arrived_over or 0.0,
                 query.probe.watermark,
                 ends,
                 out.windows,
                 out.late,
                 out.delay,
                 goes_on,
+                out.arrived_over is not None,
             )
         )
 
-    def wrote_freely(self, name: str, batch: int, run: float, written: float, over: float) -> None:
+    @_harmless
+    def wrote_freely(
+        self, name: str, batch: int, run: float, written: float, over: float | None
+    ) -> None:
         """A batch of a query that takes no turns is out: its rows came ``over`` so many seconds."""
-        if self.tell is not None:
-            self.tell(Batch(name, batch, run, run, run, run, written, over, goes_on=True))
+        tell = self.tell
+        if tell is not None:
+            times = (run, run, run, run, written, over or 0.0)
+            tell(Batch(name, batch, *times, goes_on=True, input_known=over is not None))
+
+    def failed(self, error: Exception) -> None:
+        """Something could not be told."""
+        if not self._failed:
+            self._failed = True
+            log.warning("watch: the queries go on, but something is not told: %r", error)
 
     # -- asked by those who watch -----------------------------------------------------------------
 
@@ -174,21 +216,27 @@ class Watching:
         return page
 
     def close(self) -> None:
-        """The runtime has stopped: write what is left, then close the pages."""
-        for query in self._runtime.queries.values():
-            with contextlib.suppress(Exception):  # without a JVM there is nobody to ask
-                if not query.ended_told and not query.active:
-                    self.ended(query, query.error())
+        """The runtime has stopped: write what is left, then close the pages; again is harmless."""
+        with contextlib.ExitStack() as last:
+            # from the last to the first, also when one of them fails or is interrupted
+            last.callback(hub.disown, self._run)
+            for page in self._pages:
+                last.callback(page.close)
+            last.callback(self._close_recorder)
+            for query in self._runtime.queries.values():
+                with contextlib.suppress(Exception):  # without a JVM there is nobody to ask
+                    if not query.ended_told and not query.active:
+                        self.ended(query, query.error())
+
+    def _close_recorder(self) -> None:
         self._closed = True
         self.tell = None
         if self._recorder is not None:
             self._recorder.close()
-        for page in self._pages:
-            page.close()
 
     def _open(self) -> Recorder:
-        """Begin to record, where that has not begun."""
-        # numpy and the sketches take long to import: only for those who watch, and not locked
+        """Begin to record, where that has not begun; the runtime's lock is not held here."""
+        # numpy and the sketches take long to import: only for those who watch, before the lock
         from taut.watch.recorder import Recorder
         from taut.watch.trace import Files, Trace
 
@@ -198,11 +246,11 @@ class Watching:
                 trace = None
                 if self.folder is not None:
                     trace = Trace(Files(self.folder, run), keep_runs=KEEP_RUNS)
-                self._recorder = Recorder(trace)
                 queries = self._runtime.queries.values()
                 known: list[Record] = [_started(q) for q in queries if not q.ended_told]
-                self._recorder.open(run, known)
-                self.tell = self._recorder.tell
+                recorder = Recorder(trace)
+                recorder.open(run, known)
+                self._recorder, self.tell = recorder, recorder.tell
                 if self._closed:
                     self.close()
             return self._recorder

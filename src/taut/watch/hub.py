@@ -1,6 +1,7 @@
 """Where records of this process meet those who want them: sources, reduces and plans tell here.
 
 Nobody listens, nothing is made: a teller asks :func:`heard` before it puts a record together.
+Several runtimes may listen in one process: each owns the names of the queries that it has started.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Listener = Callable[[Record], None]
 
 _lock = threading.Lock()
 _listeners: list[Listener] = []
+_owners: dict[str, str] = {}
 
 
 def heard() -> bool:
@@ -45,3 +47,21 @@ def unsubscribe(listener: Listener) -> None:
     """Hear no more; again is harmless."""
     with _lock, contextlib.suppress(ValueError):
         _listeners.remove(listener)
+
+
+def own(query: str, run: str) -> None:
+    """Records of this query are for the listeners of this run, until another starts it too."""
+    with _lock:
+        _owners[query] = run
+
+
+def disown(run: str) -> None:
+    """The run is over: nothing is its own any more."""
+    with _lock:
+        for query in [query for query, owner in _owners.items() if owner == run]:
+            del _owners[query]
+
+
+def is_for(query: str, run: str) -> bool:
+    """Whether a run wants records of this query: its own, and those that no run has started."""
+    return _owners.get(query, run) == run

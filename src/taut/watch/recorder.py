@@ -64,6 +64,7 @@ class Recorder:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._warned = False
+        self._run_id = ""
         _made.add(self)
 
     def open(self, run: Run, known: Iterable[Record] = ()) -> None:
@@ -74,7 +75,8 @@ class Recorder:
             self._board.observe(run)
             self._waiting.extend(known)
             self.tell = self._take
-            hub.subscribe(self._take)
+            self._run_id = run.run
+            hub.subscribe(self._hear)
             self._thread = threading.Thread(target=self._run, name="taut-watch", daemon=True)
             self._thread.start()
 
@@ -100,7 +102,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write what was told; nothing is taken from here on."""
-        hub.unsubscribe(self._take)
+        hub.unsubscribe(self._hear)
         self.tell = None
         self._closing.set()
         if self._thread is not None:
@@ -115,6 +117,11 @@ class Recorder:
         with self._lock:
             self._board.check()
             assert len(self._waiting) <= self._most + threading.active_count()
+
+    def _hear(self, record: Record) -> None:
+        """From the hub, where other runtimes of this process listen too."""
+        if hub.is_for(getattr(record, "query", ""), self._run_id):
+            self._take(record)
 
     def _take(self, record: Record) -> None:
         # threads that look at the same time may each add one more: a bound, not a limit

@@ -117,6 +117,9 @@ class Batch(_Record, tag="batch", frozen=True):
         then, and on time until the objective after that.
     goes_on
         Whether its turn went on: no waiting before the batch that follows.
+    input_known
+        Whether ``input`` is known: it is not of the first batch that there is. Its rows may have
+        waited for any time, and are not counted.
     """
 
     query: str
@@ -133,6 +136,7 @@ class Batch(_Record, tag="batch", frozen=True):
     late: int = 0
     delay: float = 0.0
     goes_on: bool = False
+    input_known: bool = True
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -174,6 +178,9 @@ class Source(_Record, tag="source", frozen=True):
         How many more lanes there are.
     source
         Which of them, where a query has several.
+    unit
+        What ``backlog``, and the rows of lanes and chunks, count: ``rows``, or ``bytes`` of a log
+        of files, whose offsets are bytes.
     """
 
     at: float
@@ -188,6 +195,7 @@ class Source(_Record, tag="source", frozen=True):
     left_out: int = 0
     lanes_left_out: int = 0
     source: str = ""
+    unit: str = "rows"
 
 
 class Reduced(_Record, tag="reduced", frozen=True):

@@ -24,6 +24,7 @@ VARIABLE = "TAUT_TRACE"
 
 _FILE = re.compile(r"(\d{6,})\.jsonl")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
+_LONGEST_HEAD = 65_536
 _OFF = {"off", "false", "no", "0"}
 _KINDS = {str(kind.__struct_config__.tag): kind for kind in get_args(Record)}
 
@@ -66,7 +67,14 @@ def runs(folder: str | Path | None = None) -> list[Path]:
     place = folder_of_runs(folder)
     if place is None or not place.is_dir():
         return []
-    return sorted(path for path in place.iterdir() if path.is_dir() and numbered(path))
+    return sorted(path for path in place.iterdir() if _has_files(path))
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and bool(numbered(folder))
+    except OSError:  # somebody else's: those beside it can be read all the same
+        return False
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -78,22 +86,34 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
 def keep_newest(folder: Path, count: int) -> None:
     """Delete recorded runs, but for those that were written to last.
 
-    By what was written last and not by when they began: one that has run for weeks goes on.
+    By what was written last and not by when they began: one that has run for weeks goes on. What
+    is no run of Taut's, or only a link to one, is left alone.
     """
+    found = []
     with contextlib.suppress(OSError):
-        found = []
         for run in folder.iterdir():
-            if _RUN.fullmatch(run.name) and run.is_dir():
-                files = [path for _, path in numbered(run)]
-                last = max(path.stat().st_mtime for path in [run, *files])
-                found.append((last, run, files))
-        found.sort(key=lambda each: each[0])
-        for _, run, files in found[: max(0, len(found) - count)]:
+            # each by itself: one that cannot be read or deleted keeps no other
+            with contextlib.suppress(OSError):
+                if _is_run(run):
+                    files = [path for _, path in numbered(run)]
+                    found.append((max(p.lstat().st_mtime for p in (run, *files)), run, files))
+    found.sort(key=lambda each: each[0])
+    for _, run, files in found[: max(0, len(found) - count)]:
+        # what else somebody has put there stays, and so does the folder
+        with contextlib.suppress(OSError):
             for path in files:
                 path.unlink()
-            # what else somebody has put there stays, and so does the folder
-            with contextlib.suppress(OSError):
-                run.rmdir()
+            run.rmdir()
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is itself a run of Taut's, by its name and by what it holds."""
+    if not _RUN.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+        return False
+    for _, path in numbered(folder)[:1]:
+        with path.open("rb") as file, contextlib.suppress(msgspec.DecodeError):
+            return isinstance(decode(file.readline(_LONGEST_HEAD)), Run)
+    return False
 
 
 def read(folder: str | Path) -> Iterator[Record]:

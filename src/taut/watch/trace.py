@@ -40,6 +40,8 @@ class Files:
         Made when there is something to write.
     run
         What runs; every file begins with it.
+    clock
+        Gives the time by which it is tried again, which must not be set back.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Files:
         file_bytes: int = FILE_BYTES,
         total_bytes: int = TOTAL_BYTES,
         retry_after: float = RETRY_AFTER,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < file_bytes <= total_bytes:
             raise ValueError(
@@ -65,6 +68,7 @@ class Files:
         self._total_bytes = total_bytes
         self._retry_after = retry_after
         self._retry_at: float | None = None
+        self._clock = clock
         self._warned = False
         self._started: dict[str, Started] = {}
         self._file: int | None = None
@@ -77,8 +81,8 @@ class Files:
         return self._retry_at is not None
 
     def write(self, records: Sequence[Record], now: float) -> None:
-        """Append records, or leave them out."""
-        if self._retry_at is not None and now < self._retry_at:
+        """Append records, or leave them out; ``now`` is when, in seconds since the epoch."""
+        if self._retry_at is not None and self._clock() < self._retry_at:
             self.leave_out(len(records), self.why)
             self._note(records)
             return
@@ -97,7 +101,7 @@ class Files:
         except OSError as error:
             self.leave_out(len(lines) - done, str(error))
             self._note([record for record, _ in lines[done:]])
-            self._failed(error, now)
+            self._failed(error)
 
     def leave_out(self, records: int, why: str) -> None:
         """So many will not be in the trace; it says so when it is next written to."""
@@ -196,7 +200,7 @@ class Files:
             elif isinstance(record, Ended):
                 self._started.pop(record.query, None)
 
-    def _failed(self, error: OSError, now: float) -> None:
+    def _failed(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             log.warning(
@@ -204,7 +208,7 @@ class Files:
                 "out; tried again every %.0f s; trace=False or TAUT_TRACE=off turns it off",
                 self.folder, error, self._retry_after,
             )  # fmt: skip
-        self._retry_at = now + self._retry_after
+        self._retry_at = self._clock() + self._retry_after
         self.close()
 
     def _recovered(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -281,3 +282,65 @@ def test_a_source_is_of_the_query_that_was_named_before_it_came(
     unnamed = desk.control()
     unnamed.hear(Look(unnamed.name, "x", 0, None, Source(0.0, "")))
     assert heard[-1].query == f"taut.read {unnamed.name[:6]}"
+
+
+def test_sources_that_come_late_are_of_the_queries_in_their_order(
+    desk: Desk, heard: list[Record]
+) -> None:
+    control = desk.control()
+    failed, *queries = (object() for _ in range(3))
+    control.named("failed", owner=failed)
+    for owner, name in zip(queries, ("first", "second"), strict=True):
+        control.named(name, owner=owner)
+    control.release(failed)
+    assert not control.settled
+    for source in "abc":
+        control.seen(source)
+    assert control.settled
+    for source in "abc":
+        control.hear(Look(control.name, source, 0, None, Source(0.0, "")))
+    assert [record.query for record in heard] == ["first", "second", "second"]
+
+
+def test_a_source_that_was_silent_is_still_its_query_s(desk: Desk, heard: list[Record]) -> None:
+    now = [0.0]
+    control = Control(desk, clock=lambda: now[0])
+    control.named("first")
+    control.seen("f")
+    control.named("second")
+    control.seen("s")
+    now[0] = 100.0
+    control.seen("s")
+    assert not control.hold()
+    control.seen("f")
+    control.hear(Look(control.name, "f", 0, None, Source(0.0, "")))
+    assert [record.query for record in heard] == ["first"]
+    for n in range(1_000):
+        control.seen(f"{n}")
+    assert len(control._queries) <= 100
+
+
+def test_a_query_waits_until_the_sources_before_its_own_have_come(
+    desk: Desk, heard: list[Record]
+) -> None:
+    control = desk.control()
+    first, second = (
+        Sources([], named=[(control, name, label) for label in labels])
+        for name, labels in (("first", "12"), ("second", ("",)))
+    )
+    first.announce()
+    control.seen("a")
+    later = threading.Thread(target=second.announce)
+    later.start()
+    later.join(0.05)
+    assert later.is_alive()
+    control.seen("b")
+    later.join(60)
+    control.seen("c")
+    for source in "abc":
+        control.hear(Look(control.name, source, 0, None, Source(0.0, "")))
+    told = [(r.query, r.source) for r in heard if isinstance(r, Source)]
+    assert told == [("first", "1"), ("first", "2"), ("second", "")]
+    first.announce()
+    first.release()
+    assert control.settled, "what has not come of a query that has ended will not"

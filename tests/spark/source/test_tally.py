@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +19,9 @@ from taut.policy.timeout import Replay, Replication
 from taut.spark.source.dealt import Batch
 from taut.spark.source.distributor import Distributor
 from taut.spark.source.lane import run_lane
+from taut.spark.source.logs.files import FilesLog
 from taut.spark.source.logs.schedule import ScheduleLog
+from taut.spark.source.lookout import Lookout
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions
 from taut.spark.source.protocol import Answer, Chunk, Join, Report
@@ -32,7 +37,7 @@ from taut.spark.source.tally import (
     largest,
 )
 from taut.watch.records import Chunk as Done
-from taut.watch.records import Lane
+from taut.watch.records import Lane, Source
 
 
 @pytest.fixture
@@ -196,14 +201,18 @@ def test_times_are_those_of_the_epoch(tally: Tally) -> None:
     assert told.backlog == {"a": 10, "b": 15, "c": 1}
 
 
+def facts(reader: TautReader) -> Source:
+    told = reader._facts(True)
+    assert told is not None
+    return told
+
+
 def test_a_reader_tells_what_waits_in_its_batches_and_beyond_them() -> None:
     log = ScheduleLog(start=0.0, rate=1_000.0, partitions=2, total=200)
     reader = TautReader(log, Chain(), SourceOptions(lanes=1, chunk=10))
 
     def backlog() -> dict[str, int]:
-        told = reader._facts(True)
-        assert told is not None
-        return told.backlog
+        return facts(reader).backlog
 
     try:
         assert backlog() == {}
@@ -215,11 +224,79 @@ def test_a_reader_tells_what_waits_in_its_batches_and_beyond_them() -> None:
         rows = run_lane(lane.place, 0, 0, log, Chain())  # type: ignore[attr-defined] # a Lane
         assert sum(batch.num_rows for batch in rows) == 30
         assert backlog() == {"0": 70, "1": 100}
-        assert pickle.loads(pickle.dumps(reader))._tally is None
+        carried = pickle.loads(pickle.dumps(reader))
+        assert (carried._tally, carried._lookout) == (None, None)
         assert reader._facts(False) is None
         assert not reader._tally.wanted
     finally:
         reader.stop()
+
+
+def test_rows_that_come_while_a_query_is_held_are_told(eventually: Callable[..., None]) -> None:
+    now = [1.0]
+    log = ScheduleLog(start=0.0, rate=1_000.0, clock=lambda: now[0])
+    reader = TautReader(log, Chain(), SourceOptions(lanes=1, chunk=10_000))
+
+    def backlog() -> dict[str, int]:
+        return facts(reader).backlog
+
+    try:
+        end = reader.latestOffset({"0": 0}, ReadAllAvailable())
+        (lane,) = reader.partitions({"0": 0}, end)
+        list(run_lane(lane.place, 0, 0, log, Chain()))  # type: ignore[attr-defined] # a Lane
+        assert backlog() == {}
+        now[0] = 4.0
+        eventually(lambda: backlog() == {"0": 3_000})
+        reader.prepareForTriggerAvailableNow()
+        now[0] = 9.0
+        reader.latestOffset(end, ReadAllAvailable())
+        assert facts(reader).unit == "rows"
+        assert backlog() == {"0": 3_000}, "what comes later is not for this query"
+    finally:
+        reader.stop()
+    assert reader._lookout is None or not reader._lookout._thread.is_alive()
+
+
+def test_bytes_that_wait_are_told_as_such(tmp_path: Path, eventually: Callable[..., None]) -> None:
+    (tmp_path / "a").write_text("one\n")
+    reader = TautReader(FilesLog(tmp_path), Chain(), SourceOptions(lanes=1))
+    try:
+        reader.latestOffset({}, ReadAllAvailable())
+        (tmp_path / "b").write_text("two\n")
+        eventually(lambda: facts(reader).backlog == {"a": 4, "b": 4})
+        assert facts(reader).unit == "bytes"
+    finally:
+        reader.stop()
+
+
+def test_a_log_that_hangs_or_fails_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    answer, asked = threading.Event(), threading.Event()
+
+    def look() -> dict[str, int]:
+        asked.set()
+        assert answer.wait(10)
+        answer.clear()
+        return {"0": 1}
+
+    closed = threading.Event()
+    lookout = Lookout(look, closed.set)
+    assert lookout.latest(0.0) == {}
+    assert asked.wait(10)
+    answer.set()
+    assert lookout.latest(10.0) == {"0": 1}
+    lookout.stop()
+    answer.set()
+    assert closed.wait(10), "in the thread that has looked"
+
+    def fails() -> dict[str, int]:
+        raise OSError("no broker")
+
+    lookout = Lookout(fails, fails)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert lookout.latest(10.0) == {}
+    lookout.stop(10.0)
+    assert not lookout._thread.is_alive()
+    assert caplog.text.count("no broker") == 1
 
 
 def test_partitions_in_which_nothing_waits_are_not_told() -> None:

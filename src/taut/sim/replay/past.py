@@ -49,15 +49,19 @@ def results(batches: Sequence[Batch], started: Started | None, zero: float = 0.0
         found = [
             Result(row - zero, row - zero + bound, batch.written - zero)
             for batch in batches
-            for row in _rows(batch)
+            for row in _rows(batch, zero)
         ]
     unique = {round(each.end, 6): each for each in reversed(found)}
     return [unique[end] for end in sorted(unique)]
 
 
-def _rows(batch: Batch) -> list[float]:
-    """Rows that a batch has read, one for every so many seconds of arrivals."""
-    first = math.floor((batch.planned - batch.input) / ROWS_EVERY) + 1
+def _rows(batch: Batch, zero: float) -> list[float]:
+    """Rows that a batch has read, one for every so many seconds of arrivals.
+
+    Those that came before the run, while a query was down, no policy could have put out earlier.
+    """
+    since = max(zero, batch.planned - batch.input)
+    first = math.floor(since / ROWS_EVERY) + 1
     last = math.floor(batch.planned / ROWS_EVERY)
     return [n * ROWS_EVERY for n in range(first, last + 1)]
 

@@ -76,7 +76,7 @@ class Planned:
         trigger: Any = plan.settings.trigger_options()
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
-            sources_of(frame, plan.app)
+            sources_of(frame, plan.app).announce()
             self._meter = Meter(spark, sink, plan.settings)
             writer = frame.writeStream.foreachBatch(self._write)
             writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)

@@ -29,6 +29,11 @@ FORMAT = "taut"
 _RESIDENT = "resident"
 _REQUESTS = 65_536
 _GONE_AFTER = 3 * ASK_FOR
+_MOST_REMEMBERED = 100
+"""Sources of one read whose query is remembered: one that was silent for long may ask again."""
+_COMES_WITHIN = 2.0
+"""Seconds that a source may take to come before the next is named all the same."""
+_POLL = 0.01
 
 
 class Control:
@@ -48,6 +53,7 @@ class Control:
         """What a source has told last."""
         self._owners: set[object] = set()
         self._query = (f"taut.read {self.name[:6]}", "")
+        self._coming: list[tuple[object, tuple[str, str]]] = []
         self._queries: dict[str, tuple[str, str]] = {}
 
     @property
@@ -61,9 +67,21 @@ class Control:
         """What sources are told now."""
         return self._told
 
-    def named(self, query: str, label: str = "") -> None:
-        """The source that comes next is this query's; labelled where the query has several."""
-        self._query = (query, label)
+    def named(self, query: str, label: str = "", owner: object = None) -> None:
+        """A source of this query comes; labelled where the query has several.
+
+        Sources do not know whose they are: they are taken to come in the order in which they were
+        named. One that nobody has named, such as of a query that Spark has started again, is the
+        last one's.
+        """
+        with self._desk.lock:
+            self._query = (query, label)
+            self._coming.append((owner, self._query))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all sources have come that were named."""
+        return not self._coming
 
     def claim(self, owner: object) -> None:
         """A query begins that may want to hold its source."""
@@ -73,8 +91,9 @@ class Control:
                 self._tell(held=False)
 
     def release(self, owner: object) -> None:
-        """The query has ended."""
+        """The query has ended; a source of it that has not come will not."""
         with self._desk.lock:
+            self._coming = [each for each in self._coming if each[0] is not owner]
             if owner in self._owners:
                 self._owners.discard(owner)
                 self._tell(held=False)
@@ -106,7 +125,10 @@ class Control:
 
     def seen(self, source: str, number: int = 0) -> None:
         """A source has asked; a second one ends what was for the first alone."""
-        self._queries.setdefault(source, self._query)
+        if source not in self._queries:
+            self._queries[source] = self._coming.pop(0)[1] if self._coming else self._query
+            if len(self._queries) > _MOST_REMEMBERED:
+                del self._queries[next(iter(self._queries))]
         self._sources[source] = (self._clock(), number)
         if self._told.held and not self._alone():
             self._tell(held=False)
@@ -114,7 +136,6 @@ class Control:
     def _alone(self) -> bool:
         limit = self._clock() - _GONE_AFTER
         self._sources = {s: seen for s, seen in self._sources.items() if seen[0] >= limit}
-        self._queries = {s: query for s, query in self._queries.items() if s in self._sources}
         return len(self._sources) == 1 and len(self._owners) == 1
 
     def hear(self, look: Look) -> None:
@@ -214,21 +235,41 @@ class Desk:
 class Sources:
     """All sources of one query, held and let go together."""
 
-    def __init__(self, controls: Sequence[Control], *, resident: int = 0) -> None:
+    def __init__(
+        self,
+        controls: Sequence[Control],
+        *,
+        resident: int = 0,
+        named: Sequence[tuple[Control, str, str]] = (),
+    ) -> None:
         self._controls = controls
+        self._named = named
         self.known = bool(controls)
         """Whether all of them are Taut's and can be steered from here."""
         self.resident = resident
         """Tasks that some of them keep for good; then turns mean nothing."""
 
+    def announce(self) -> None:
+        """The query is about to begin: what its sources tell is told as its own.
+
+        Sources of another query of the same read that are still to come are waited for, so that
+        they are not taken for this one's.
+        """
+        limit = time.monotonic() + _COMES_WITHIN
+        while not all(c.settled for c, _, _ in self._named) and time.monotonic() < limit:
+            time.sleep(_POLL)
+        for control, query, label in self._named:
+            control.named(query, label, self)
+
     def claim(self) -> None:
-        """The query begins."""
+        """The query begins, and wants to hold its sources."""
+        self.announce()
         for control in self._controls:
             control.claim(self)
 
     def release(self) -> None:
         """The query has ended."""
-        for control in self._controls:
+        for control in {*self._controls, *(control for control, _, _ in self._named)}:
             control.release(self)
 
     def hold(self) -> bool:
@@ -247,7 +288,7 @@ class Sources:
 def sources_of(df: DataFrame, query: str | None = None) -> Sources:
     """The sources of a streaming DataFrame; they can be held if all of them are Taut's.
 
-    What Taut's tell from now on is of this query.
+    What Taut's tell is of this query once it is announced.
     """
     try:
         return _sources(df, query)
@@ -271,7 +312,10 @@ def _sources(df: DataFrame, query: str | None) -> Sources:
                 lanes = str(options.get("lanes"))
                 resident += int(lanes) if lanes.isdecimal() else 1
     known = [control for control in controls if control is not None]
-    if query is not None:
-        for number, control in enumerate(known, 1):
-            control.named(query, str(number) if len(known) > 1 else "")
-    return Sources(known if len(known) == len(controls) else [], resident=resident)
+    named = [
+        (control, query, str(number) if len(known) > 1 else "")
+        for number, control in enumerate(known, 1)
+        if query is not None
+    ]
+    steered = known if len(known) == len(controls) else []
+    return Sources(steered, resident=resident, named=named)

@@ -34,6 +34,7 @@ from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import Log, Offsets, refuse_untimed
 from taut.spark.source.logs.lenient import Lenient
+from taut.spark.source.lookout import Lookout
 from taut.spark.source.operators import Chain
 from taut.spark.source.options import SourceOptions, refuse_unknown
 from taut.spark.source.resident import UNTIL, Feeder, Pauses, offset, until
@@ -109,6 +110,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._replay = options.replaying()
         self._tally = Tally()
         self._looked: tuple[Offsets, Offsets] | None = None
+        self._lookout: Lookout | None = None
         self._spend = options.admitting()
         self._wheel = wheel
         self._follower: Follower | None = None
@@ -125,7 +127,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         # what lanes have no use for
         gone = ("_server", "_follower", "_wheel", "_dispatch", "_replay", "_spend", "_tally",
-                "_looked")  # fmt: skip
+                "_looked", "_lookout")  # fmt: skip
         return self.__dict__ | dict.fromkeys(gone) | {"_planned": []}
 
     # -- in the source process ---------------------------------------------------------------
@@ -140,6 +142,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bound = dict(self._log.latest())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        self._looked = start, self._looked[1] if self._looked else start
         self._wait_for_turn()
         looked = begun = time.monotonic()
         start = self._known(start)
@@ -195,6 +198,8 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._follower is not None:
             self._follower.stop()
+        if self._lookout is not None:
+            self._lookout.stop(timeout=1.0)
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -241,9 +246,29 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         standing = Standing({}, {}, {})
         if server is not None:
             standing = server.do(lambda distributor: distributor.standing(self._tally))
-        taken, latest = self._looked or ({}, {})
-        beyond = {p: n - taken[p] for p, n in latest.items() if n > taken.get(p, n)}
-        return tell(standing, beyond) if wanted else None
+        if not wanted:
+            self._look_out(False)
+            return None
+        return tell(standing, self._beyond(), self._log.unit)
+
+    def _beyond(self) -> dict[str, int]:
+        """Offsets by partition that have arrived and are in no batch."""
+        if self._looked is None:
+            return {}
+        # the query asks the log only when it plans; what comes after a bound is not for it
+        newest = self._look_out(self._bound is None)
+        taken, latest = self._looked
+        latest = {p: max(n, latest.get(p, n)) for p, n in newest.items()} or latest
+        return {p: n - taken.get(p, 0) for p, n in latest.items() if n > taken.get(p, 0)}
+
+    def _look_out(self, wanted: bool) -> Offsets:
+        if wanted:
+            self._lookout = self._lookout or Lookout(self._log.latest, self._log.close)
+            return self._lookout.latest()
+        if self._lookout is not None:
+            self._lookout.stop()
+            self._lookout = None
+        return {}
 
     def _stats_of(self, distributor: Distributor) -> Stats:
         balance = self._dispatch.balance

@@ -124,7 +124,9 @@ class Standing:
         }
         return cls(lanes, since, waiting, *tally.take())
 
-    def told(self, beyond: Mapping[str, int], now: float, monotonic: float) -> Source:
+    def told(
+        self, beyond: Mapping[str, int], now: float, monotonic: float, unit: str = "rows"
+    ) -> Source:
         """As a record without a query, small enough to send.
 
         Parameters
@@ -133,6 +135,8 @@ class Standing:
             Rows by partition that have arrived and are in no batch.
         now, monotonic
             The same moment by both clocks.
+        unit
+            What an offset counts.
         """
         ahead = now - monotonic
         replace = msgspec.structs.replace
@@ -153,6 +157,7 @@ class Standing:
                 chunks=tuple(chunks),
                 left_out=self.left_out,
                 lanes_left_out=max(0, len(lanes) - MOST_LANES),
+                unit=unit,
             )
         )
 
@@ -186,6 +191,6 @@ def fit(source: Source, most: int = MOST_BYTES) -> Source:
     return source
 
 
-def tell(standing: Standing, beyond: Mapping[str, int]) -> Source:
+def tell(standing: Standing, beyond: Mapping[str, int], unit: str = "rows") -> Source:
     """A record of how it stands now."""
-    return standing.told(beyond, time.time(), time.monotonic())
+    return standing.told(beyond, time.time(), time.monotonic(), unit)

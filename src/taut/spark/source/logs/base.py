@@ -38,6 +38,8 @@ class Log(ABC):
     """Seconds between two looks of :meth:`wait`."""
     stride: int = 1
     """Offsets that a row takes, roughly: chunks are so many times larger."""
+    unit: str = "rows"
+    """What an offset counts: rows, or bytes."""
 
     @property
     def timed(self) -> bool:
@@ -61,7 +63,7 @@ class Log(ABC):
 
     @abstractmethod
     def latest(self) -> Offsets:
-        """The offset after the last row, for each partition there is."""
+        """The offset after the last row, for each partition there is; for any thread."""
 
     @abstractmethod
     def at(self, when: float) -> Offsets:

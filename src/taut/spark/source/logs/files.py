@@ -85,6 +85,7 @@ class FilesLog(Log):
         self._schema = complete(pa.schema([each for each in self._own if each.name in self._kept]))
         self._refuse_settings()
         self.stride = 1 if format == "parquet" else _LINE
+        self.unit = "rows" if format == "parquet" else "bytes"
 
     def schema(self) -> pa.Schema:
         return self._schema

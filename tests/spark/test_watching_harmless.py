@@ -1,0 +1,218 @@
+"""Watching reaches neither who starts queries nor the threads that run them; without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from taut.policy import Fcfs
+from taut.policy.turns import Turns
+from taut.spark.probe import Out
+from taut.spark.runtime import Runtime
+from taut.spark.watching import Watching
+from taut.watch import hub
+from taut.watch.records import Batch, Record, Source, Turn
+
+
+class Owner:
+    """As much of a runtime as is watched."""
+
+    policy_name, concurrency = "fcfs", 2
+
+    def __init__(self) -> None:
+        context = SimpleNamespace(master="local[2]", defaultParallelism=2)
+        self.spark: Any = SimpleNamespace(version="4.3", sparkContext=context)
+        self._turns = Turns(Fcfs(), concurrency=2)
+        self._lock = threading.RLock()
+        self.queries: dict[str, Any] = {}
+
+    def overhead(self) -> float:
+        return 0.0
+
+
+def query(name: str) -> Any:
+    probe = SimpleNamespace(window=None, watermark=0.0)
+    return SimpleNamespace(
+        name=name, ended_told=False, started_at=0.0, slo=None, window=None, resident=0, probe=probe,
+        active=True, error=lambda: None, stands=lambda now: None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+def watching(owner: Owner) -> Iterator[Watching]:
+    made = Watching(owner, False)
+    yield made
+    made.close()
+    assert not hub._owners
+
+
+OUT = Out(1.0, 1.0, 1.0, 0.0, 0.0, 0, 0, 0.0)
+
+
+def everything(watching: Watching, name: str = "q") -> None:
+    watching.started(query(name))
+    watching.granted(name)
+    watching.wrote(query(name), 0, 1.0, 1.0, 2.0, OUT, False)
+    watching.wrote_freely(name, 0, 1.0, 2.0, 1.0)
+    watching.ended(query(name), None)
+
+
+def test_what_fails_in_watching_is_told_once_and_raises_nothing(
+    watching: Watching, owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner._turns.add("q", 0.0)
+    owner._turns.planned("q", 0.0)
+    owner._turns.grant(0.0, lambda held: [])
+
+    def fails(record: Record) -> None:
+        raise RuntimeError("no memory")
+
+    watching.tell = fails
+    everything(watching)
+    watching.granted("unknown")
+    assert caplog.text.count("no memory") == 1
+    assert "the queries go on" in caplog.text
+
+
+def test_closing_while_others_tell_reaches_nobody(
+    owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Closing(Watching):
+        """Closed by another thread right after it was looked whether somebody watches."""
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            if name == "tell" and value is not None:
+                self.__dict__["tell"] = None
+            return value
+
+    owner._turns.add("q", 0.0)
+    owner._turns.planned("q", 0.0)
+    owner._turns.grant(0.0, lambda held: [])
+    watching, told = Closing(owner, False), list[Record]()
+    for call in (
+        lambda: watching.started(query("q")),
+        lambda: watching.granted("q"),
+        lambda: watching.wrote(query("q"), 0, 1.0, 1.0, 2.0, OUT, False),
+        lambda: watching.wrote_freely("q", 0, 1.0, 2.0, None),
+        lambda: watching.ended(query("q"), None),
+    ):
+        watching.tell = told.append
+        call()
+    assert len(told) == 5
+    assert not caplog.records
+    assert [r.input_known for r in told if isinstance(r, Batch)] == [True, False]
+    watching.close()
+
+
+def test_a_trace_that_cannot_be_opened_keeps_no_query_from_starting(
+    owner: Owner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watching = Watching(owner, tmp_path)
+
+    def fails(self: Watching) -> None:
+        raise ImportError("numpy is broken")
+
+    monkeypatch.setattr(Watching, "_run_record", fails)
+    everything(watching)
+    everything(watching)
+    assert caplog.text.count("numpy is broken") == 1
+    with pytest.raises(ImportError):
+        watching.snapshot()
+    watching.close()
+
+
+def test_a_turn_that_goes_on_is_told_once(watching: Watching, owner: Owner) -> None:
+    told: list[Record] = []
+    watching.tell = told.append
+    turns = owner._turns
+    turns.add("q", 0.0)
+    turns.fail(RuntimeError("policy"))
+    for at in range(1, 4):
+        assert turns.planned("q", float(at))
+        watching.granted("q")
+        assert turns.written("q", at + 0.5, None)
+    turns.idle("q", 9.0)
+    turns.planned("q", 10.0)
+    watching.granted("q")
+    assert [(turn.at, turn.why) for turn in told if isinstance(turn, Turn)] == [
+        (1.0, "open"),
+        (10.0, "open"),
+    ]
+
+
+def test_runtimes_own_what_they_have_started(owner: Owner) -> None:
+    first, second = Watching(owner, False), Watching(Owner(), False)
+    first.started(query("a"))
+    for each in (first, second):
+        each.snapshot()
+    hub.tell(Source(1.0, "a"))
+    seen = [[source.query for source in each.snapshot().sources] for each in (first, second)]
+    assert seen == [["a"], []]
+    first.close()
+    second.close()
+    assert not hub._owners
+
+
+def test_everything_is_closed_whatever_happens(watching: Watching, owner: Owner) -> None:
+    closed: list[str] = []
+
+    class Page:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+            if self.name == "bad":
+                raise OSError("its port")
+
+    class Interrupted:
+        ended_told = False
+
+        @property
+        def active(self) -> bool:
+            raise KeyboardInterrupt
+
+    watching.snapshot()
+    assert hub.heard()
+    owner.queries["q"] = Interrupted()
+    watching._pages = [Page("good"), Page("bad")]  # type: ignore[list-item]
+    with pytest.raises(OSError, match="its port"):
+        watching.close()
+    assert closed == ["bad", "good"]
+    assert not hub.heard()
+    assert watching.tell is None
+    owner.queries.clear()
+    watching._pages = []
+
+
+def test_a_stop_that_is_interrupted_closes_what_watches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = SimpleNamespace(master="local[2]", defaultParallelism=2)
+    spark: Any = SimpleNamespace(version="4.3", sparkContext=context, _jvm=None)
+    runtime = Runtime(spark, "fcfs", trace=False)
+    runtime.snapshot()
+    assert hub.heard()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("taut.spark.runtime.end_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runtime.stop()
+    assert not hub.heard()
+    runtime.stop()
