@@ -265,6 +265,14 @@ def test_memory_is_bounded_whatever_ends() -> None:
     assert decode(encode(snapshot)) == snapshot
 
 
+def test_a_source_of_files_counts_bytes() -> None:
+    made = board(Source(1.0, "q", backlog={"a": 7}, unit="bytes"), Source(1.0, "r"))
+    assert {source.query: source.unit for source in made.snapshot(2.0).sources} == {
+        "q": "bytes",
+        "r": "rows",
+    }
+
+
 def test_sources_of_ended_queries_go_with_them() -> None:
     made = board()
     for n in range(150):

@@ -272,38 +272,3 @@ class QueryBoard:
     def _phases_now(self, now: float) -> dict[str, Quantiles]:
         found = {phase: each.quantiles(now) for phase, each in self._phases.items()}
         return {phase: each for phase, each in found.items() if each is not None}
-<<<<<<< HEAD
-=======
-
-
-def _slo(started: Started) -> Slo | None:
-    if started.slo is None:
-        return None
-    try:
-        return Slo(started.slo)
-    except SloError:
-        return None
-
-
-def _ends(batch: Batch, window: tuple[float, float, float] | None) -> np.ndarray:
-    """The ends of the windows that came out, the last ones if there are very many."""
-    ends = np.asarray(batch.ends[-MOST_RESULTS:], dtype=np.float64)
-    more = min(batch.windows, MOST_RESULTS) - len(ends)
-    if more <= 0 or window is None or not len(ends):
-        return ends
-    # a batch names its last windows only; those before ended a slide apart
-    before = ends[0] - window[1] * np.arange(more, 0, -1)
-    return np.concatenate([before, ends])
-
-
-def _spread(batch: Batch) -> np.ndarray:
-    """Latencies of rows that came evenly over the time in which the batch's input arrived.
-
-    None where that is not known: to call such rows on time would be a guess.
-    """
-    if not batch.input_known:
-        return np.zeros(0)
-    fastest = batch.written - batch.planned
-    points = min(MOST_RESULTS, max(1, round(batch.input / _APART)))
-    return fastest + batch.input * (np.arange(points) + 0.5) / points
->>>>>>> fix3

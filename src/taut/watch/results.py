@@ -63,7 +63,12 @@ def ends(batch: Batch, window: tuple[float, float, float] | None) -> np.ndarray:
 
 
 def spread(batch: Batch) -> np.ndarray:
-    """Latencies of rows that came evenly over the time in which the batch's input arrived."""
+    """Latencies of rows that came evenly over the time in which the batch's input arrived.
+
+    None where that is not known: to call such rows on time would be a guess.
+    """
+    if not batch.input_known:
+        return np.zeros(0)
     fastest = batch.written - batch.planned
     points = min(MOST_RESULTS, max(1, round(batch.input / _APART)))
     return fastest + batch.input * (np.arange(points) + 0.5) / points

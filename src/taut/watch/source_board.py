@@ -78,6 +78,7 @@ class SourceBoard:
             share_history=tuple(self._shares),
             backlog=last.backlog,
             history=tuple(self._history),
+            unit=last.unit,
             chunk=chunk,
             lane_chunks={
                 lane: found

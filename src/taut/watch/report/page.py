@@ -316,7 +316,7 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
                         f"{s.replayed:,}",
                         html.seconds(s.timeout),
                         str(len(s.lanes)),
-                        f"{sum(s.backlog.values()):,}",
+                        f"{sum(s.backlog.values()):,} {s.unit}",
                     ]
                     for name, s in found.sources.items()
                 ],
@@ -329,7 +329,8 @@ def sources(recorded: Recorded, found: RunFigures) -> list[str]:
             svg = over_time(
                 f"{name}: waiting over the run", marks, found.began, found.ended, unit=""
             )
-            parts.append(f"<div><h3>{escape(name)}: waiting</h3>{svg}</div>")
+            unit = them[-1].unit
+            parts.append(f"<div><h3>{escape(name)}: {escape(unit)} waiting</h3>{svg}</div>")
         parts.append("</div>")
     if found.reduces:
         parts += [
