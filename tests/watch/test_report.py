@@ -314,7 +314,7 @@ def test_causes_in_words() -> None:
         "late by 0.5 s: held 1.4 s although nothing else ran"
     )
     assert cause_of(before, batch("q", 1, 11.4, 11.45, 11.5, 10.0)) == (
-        "late by 0.5 s: no rows came for 1.4 s"
+        "late by 0.5 s: no batch of it began for 1.4 s"
     ), "it takes no turns"
     assert cause_of(before, batch("q", 1, 10.1, 10.2, 11.9, 10.0)) == (
         "late by 0.9 s: its batches ran 1.7 s (one usually 0.9 s)"

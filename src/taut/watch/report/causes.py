@@ -18,7 +18,7 @@ PHASES = {
     "early": "busy with a batch that had read too early for it",
     "planning": "planning",
     "running": "running",
-    "data": "waiting for rows to arrive",
+    "data": "waiting for rows to arrive or a batch to begin",
 }
 """What a result can wait for, and how it is called."""
 
@@ -73,6 +73,7 @@ class Spans:
 
     def __init__(self, batches: Sequence[Batch], held_since: Mapping[float, float]) -> None:
         self.of: list[Span] = []
+        self.takes_turns = bool(held_since)
         last: Batch | None = None
         for batch in batches:
             before = -math.inf if last is None else last.written
@@ -156,8 +157,11 @@ class Inquiry:
             if not others:
                 return said + f"held {span(took)} although nothing else ran"
             return said + f"held {span(took)} while {_names(others)} ran"
-        if phase == "data":
+        if phase == "data" and self._spans[query].takes_turns:
             return said + f"no rows came for {span(took)}"
+        if phase == "data":
+            # its batches begin when they like: with a trigger, long after rows have come
+            return said + f"no batch of it began for {span(took)}"
         if phase == "early":
             return (
                 said + f"still busy for {span(took)} with a batch that had read before it was due"

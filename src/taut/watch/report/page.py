@@ -27,7 +27,7 @@ _TOLD = {
     "early": "a batch was at work that had read too early for it",
     "planning": "from being let go until the plan was made",
     "running": "from then until the rows were out",
-    "data": "no rows came",
+    "data": "no rows came; of a query that takes no turns, no batch began",
 }
 
 
