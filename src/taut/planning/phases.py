@@ -54,7 +54,7 @@ class Line:
 
     >>> Line(0.1, 1e-3) + Line(0.2, 2e-3, 1.0)
     Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf)
-    >>> Line(1.0, 0.1, 0.0, 0.2, 10).at(20)
+    >>> float(Line(1.0, 0.1, 0.0, 0.2, 10).at(20))
     5.0
     """
 
