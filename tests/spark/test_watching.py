@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
+import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +16,8 @@ import taut
 from taut.spark.watching import Watching
 from taut.watch import hub
 from taut.watch.records import Batch, Ended, Run, Started, Turn
+from taut.watch.server import Server
+from taut.watch.snapshot import decode
 from taut.watch.trace import read, to_pandas
 
 pytestmark = pytest.mark.spark
@@ -204,30 +205,25 @@ def test_a_trace_that_cannot_be_written_stops_no_query(
 
 
 def test_a_page_is_opened_on_the_snapshot_and_closed_last(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[object] = []
+    closed: list[bool] = []
+    close = Server.close
 
-    class Server:
-        url, token = "http://here", "t"
+    def heard_and_close(server: Server) -> None:
+        closed.append(hub.heard())
+        close(server)
 
-        def __init__(self, snapshot: Callable[[], object], **options: object) -> None:
-            self.snapshot = snapshot
-            told.append(options)
-
-        def close(self) -> None:
-            assert not hub.heard(), "recording has ended by then"
-            told.append("closed")
-
-    module = ModuleType("taut.watch.server")
-    module.Server = Server  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "taut.watch.server", module)
+    monkeypatch.setattr(Server, "close", heard_and_close)
     with taut.Runtime(spark) as runtime:
         assert not hub.heard(), "nobody watches yet"
-        page = runtime.watch(port=4050)
+        page = runtime.watch()
         assert hub.heard()
-        assert isinstance(page, Server)
-        assert page.snapshot().policy == "least-slack"  # type: ignore[attr-defined]
-    assert told == [{"host": "127.0.0.1", "port": 4050, "token": None}, "closed"]
+        shown = decode(httpx.get(f"{page.url}snapshot.json").content)
+        assert shown.policy == "least-slack"
+        assert not closed
+    assert closed == [False], "recording has ended by then"
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(page.url)
     with pytest.raises(taut.RuntimeStopped):
         runtime.watch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -23,6 +24,7 @@ import taut.watch.connection
 import taut.watch.server
 from taut.errors import TautError, WatchError
 from taut.watch import site
+from taut.watch.feed import Feed
 from taut.watch.server import Server
 from taut.watch.snapshot import Snapshot, decode
 
@@ -330,15 +332,10 @@ def test_close_ends_streams_and_its_thread(run: Run) -> None:
     assert not any(thread.name == "taut-page" for thread in threading.enumerate())
 
 
-def test_one_look_for_all_and_none_when_nobody_listens(
+def test_one_look_for_all_and_none_before_anybody_listens(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taut.watch.server, "EVERY", 0.1)
-
-    def quiet() -> bool:
-        before = run.looks
-        time.sleep(0.5)  # time enough for five looks that must not come
-        return run.looks == before
 
     with Server(run) as server:
         httpx.get(server.url)
@@ -351,7 +348,18 @@ def test_one_look_for_all_and_none_when_nobody_listens(
             assert run.looks - before <= took / 0.1 + 1  # one each would be thrice that
             assert all(client.recv(100) for client in (one, two, three))
         assert run.threads == {"taut-page"}
-        wait_until(quiet, within=20)
+
+
+def test_nothing_is_left_that_could_look_when_the_last_listener_has_gone(run: Run) -> None:
+    async def listen_and_leave() -> int:
+        feed = Feed(run, every=0.01)
+        with feed.listening(), feed.listening():
+            assert await feed.next() is not None
+        await asyncio.sleep(0)  # the loop's turn, in which what was cancelled ends
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    assert asyncio.run(listen_and_leave()) == 0
+    assert run.looks > 0
 
 
 def test_a_client_that_never_reads_is_dropped_and_holds_nobody(

@@ -39,10 +39,6 @@ def test_pages_are_open_for_as_long_as_the_block(eventually: Callable[..., None]
     try:
         with watched(runtime, pages=3):
             eventually(lambda: len(looks) >= 2)
-        # nobody looks any more, so that no snapshot is made
-        many = len(looks)
-        eventually(lambda: time.time() > looks[-1] + 2.5)
-        assert len(looks) <= many + 1
     finally:
         assert runtime.page is not None
         runtime.page.close()
