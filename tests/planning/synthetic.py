@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from taut.planning.phases import stage
-from taut.planning.profile import Profile, Sample
+from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.settings import Cluster
 from taut.planning.trials import mixtures
 
@@ -78,6 +78,7 @@ def profile(
         for rows in sizes
         for index in range(batches)
     ]
+    windows = Windows(window) if window else None
     return Profile(
-        "job", "4.3.0", cluster.executors, cluster.cores, samples, window, taken=time.time()
+        "job", "4.3.0", cluster.executors, cluster.cores, samples, windows, taken=time.time()
     )

@@ -12,6 +12,7 @@ from tests.planning.synthetic import SIZES, profile, sample
 
 from taut.planning.latency import predict
 from taut.planning.phases import Costs, Line, fit, stage
+from taut.planning.profile import Windows
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
@@ -139,12 +140,64 @@ def test_prediction_is_what_batches_one_by_one_give(
 
 def test_windows_come_a_batch_later() -> None:
     costs = fit(profile(window=2.0, spread=0.0))
-    rows = predict(costs, Settings(2, 2), CLUSTER, 1_000)
-    windows = predict(costs, Settings(2, 2), CLUSTER, 1_000, windowed=True)
+    rows = predict(replace(costs, windows=None), Settings(2, 2), CLUSTER, 1_000)
+    windows = predict(costs, Settings(2, 2), CLUSTER, 1_000)
     whole, written = total(Settings(2, 2), round(1_000 * windows.cycle))
     closing = total(Settings(2, 2), 0, out=8_000)[1] - total(Settings(2, 2), 0)[1]
     assert windows.mean == pytest.approx(1.5 * whole + written + closing, rel=0.03)
     assert windows.mean > rows.mean + whole
+
+
+def windows_followed(costs: Costs, settings: Settings, rate: float) -> np.ndarray:
+    """Window by window, what Spark would do, with a source asked 5 ms after a batch's start."""
+    random = np.random.default_rng(9)
+    lines = costs.lines(settings, CLUSTER)
+    whole = sum(lines.values(), Line())
+    windows, trigger = costs.windows, settings.trigger
+    assert windows is not None
+    start, asked, watermark, closed, latencies = 0.0, 0.0, 0.0, 0, []
+    for number in range(4_000):
+        # what the last batch saw is what this one closes
+        ends = math.floor((watermark - windows.phase) / windows.every)
+        now = start + 0.005
+        rows = max(0, int(now * rate) - int(asked * rate))
+        newest = int(now * rate) / rate
+        factor = random.choice(costs.factors)
+        out = costs.most_out * (ends - closed)
+        took = factor * whole.at(rows, out)
+        written = start + took - factor * lines["after"].at(rows, out)
+        if number > 50:
+            latencies += [
+                written - windows.phase - end * windows.every for end in range(closed + 1, ends + 1)
+            ]
+        closed, watermark, asked = ends, newest - windows.delay, now
+        due = (math.floor(start / trigger) + 1) * trigger if trigger else 0.0
+        start = max(start + took, due)
+    return np.array(latencies)
+
+
+@pytest.mark.parametrize("rate", [5_000, 30_000])
+@pytest.mark.parametrize("trigger", [0.0, 0.7, 1.0, 1.5, 2.0, 4.0])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        Windows(2.0),
+        Windows(2.0, delay=0.1),
+        Windows(2.0, 0.25, 0.6),
+        Windows(1.37),
+    ],
+    ids=["on the clock", "seen later", "begun later", "at any moment"],
+)
+def test_windows_that_go_by_the_clock_wait_as_triggers_do(
+    windows: Windows, trigger: float, rate: float
+) -> None:
+    costs = fit(profile(window=2.0, sizes=(5_000, 20_000, 80_000), spread=0.1, batches=40))
+    costs = replace(costs, windows=windows, most_out=1_000, out_per_s=1_000 / windows.every)
+    told = predict(costs, Settings(2, 2, trigger), CLUSTER, rate)
+    seen = windows_followed(costs, Settings(2, 2, trigger), rate)
+    assert told.mean == pytest.approx(seen.mean(), rel=0.04)
+    assert told.quantile(0.99) == pytest.approx(np.quantile(seen, 0.99), rel=0.06)
+    assert sum(told.phases.values()) == pytest.approx(told.mean, rel=0.04)
 
 
 def test_what_windows_put_out_is_not_free() -> None:
@@ -153,12 +206,12 @@ def test_what_windows_put_out_is_not_free() -> None:
     result = sum(line.out for line in plain.lines(Settings(2, 2), CLUSTER).values())
     assert result > 0.0
     many = replace(plain, out_per_s=0.5 / result)
-    most = [Search(costs, Slo("p99 <= 60 s"), windowed=True, margin=0.0) for costs in (plain, many)]
+    most = [Search(costs, Slo("p99 <= 60 s"), margin=0.0) for costs in (plain, many)]
     without, some = (each.ceiling(Settings(2, 2), CLUSTER) for each in most)
     assert plain.out_per_s == pytest.approx(4_000)
     assert some == pytest.approx(without * 0.5 / (1.0 - result * 4_000), rel=0.01)
     for rate, finite in ((0.97 * some, True), (1.03 * some, False)):
-        told = predict(many, Settings(2, 2), CLUSTER, rate, windowed=True)
+        told = predict(many, Settings(2, 2), CLUSTER, rate)
         assert math.isfinite(told.mean) == finite
 
 

@@ -284,17 +284,20 @@ def test_two_waves_are_planned_where_they_are_better(name: str) -> None:
     assert case.plan(case.profile(1)).settings.reducers == 2 * case.cluster.slots
 
 
-def test_windows_that_do_not_end_with_triggers_are_predicted() -> None:
+def test_windows_are_predicted_whether_they_end_with_triggers_or_not() -> None:
     def off(window: float) -> float:
         case = Case(replace(WINDOWS, window=window), Cluster(2, 4), JOBS[WINDOWS])
         search, settings = case.search(case.profile(1)), Settings(4, 8, 1.0)
         measured = case.measure(settings, 1e5, Effort(scale=0.3)).mean
-        told = predict(search.costs, settings, case.cluster, 1e5, windowed=True)
+        told = predict(search.costs, settings, case.cluster, 1e5)
         return 100.0 * (told.mean / measured - 1.0)
 
-    assert off(2.0) < -MEAN_WITHIN
-    # at ever another part of an interval
-    assert abs(off(2.381966)) < MEAN_WITHIN / 2.0
+    for window in (
+        2.0,
+        2.5,
+        2.381966,  # at ever another part of an interval
+    ):
+        assert abs(off(window)) < MEAN_WITHIN / 2.0
 
 
 @pytest.mark.xfail(reason="tasks as cores, one batch after another, is a rule, and what is planned")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from taut.planning.profile import PHASES, Profile, Sample, groups, typical
+from taut.planning.profile import PHASES, Profile, Sample, Windows, groups, typical
 from taut.planning.quantile import Floats
 from taut.planning.settings import Cluster, Settings
 
@@ -131,8 +131,8 @@ class Costs:
         Rows of a batch from which on a row may cost more; infinite if that was not looked for.
     skew
         The share of all rows that one reducer has beside its part of the others.
-    out_per_s
-        Rows that windows put out, by the second.
+    windows, out_per_s
+        When they end, and how many rows they put out, by the second.
     faster
         By what share batches became faster while they were measured, from the first half of those
         alike to the second; below 0 if slower.
@@ -146,6 +146,7 @@ class Costs:
     largest: int
     knee: float = math.inf
     skew: float = 0.0
+    windows: Windows | None = None
     out_per_s: float = 0.0
     faster: float = 0.0
 
@@ -212,7 +213,8 @@ def fit(profile: Profile) -> Costs:
 
     factors = [sample.total / fitted(sample) for sample in profile.samples if fitted(sample) > 0.0]
     apart = [point.total / fitted(point) - 1.0 for point in points if fitted(point) > 0.0]
-    most_out = max(_of_a_window(sample, profile.window) for sample in profile.samples)
+    windows = profile.windows
+    most_out = max(_of_a_window(sample, windows) for sample in profile.samples)
     return Costs(
         weights=weights,
         factors=np.sort(np.array(factors)),
@@ -222,7 +224,8 @@ def fit(profile: Profile) -> Costs:
         largest=max(sample.rows for sample in profile.samples),
         knee=knee,
         skew=skew,
-        out_per_s=most_out / profile.window if profile.window else 0.0,
+        windows=windows,
+        out_per_s=most_out / windows.every if windows else 0.0,
         faster=_faster(alike),
     )
 
@@ -252,9 +255,9 @@ def _ratios(points: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
     return tuple(told)
 
 
-def _of_a_window(sample: Sample, window: float) -> int:
+def _of_a_window(sample: Sample, windows: Windows | None) -> int:
     """Rows that came out for one window: a batch that reads a backlog may close several."""
-    several = sample.swept / window if window else 1.0
+    several = sample.swept / windows.every if windows else 1.0
     return round(sample.out / max(1.0, several))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from taut.spark.planning.app import App
     from taut.spark.planning.running import Planned
 
-FORMAT = 1
+FORMAT = 2
 _MEASURES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 _SURE = 2.0
 """Errors of the fit, up and down, that the interval of a prediction spans."""
@@ -163,7 +163,7 @@ def make(
     if not clusters:
         raise PlanError("cluster: none was given")
     costs = fit(profile)
-    search = Search(costs, slo, profile.window > 0.0, margin)
+    search = Search(costs, slo, margin)
     if rate is None:
         best = [found for cluster in clusters if (found := search.best(cluster))]
         chosen = max(best, key=lambda found: found.rate, default=None)
@@ -190,7 +190,7 @@ def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> P
         most=choice.rate,
         expected=expected(search, choice, rate),
         phases=latency.phases,
-        limit=_limit(search.costs, choice, search.windowed),
+        limit=_limit(search.costs, choice),
         shape=latency.shape,
         profile=profile,
         warnings=_warnings(profile, search.costs, choice, latency),
@@ -261,20 +261,13 @@ def _empty(search: Search, clusters: Sequence[Cluster]) -> float:
 
 
 def _at(search: Search, choice: Choice, rate: float, scale: float) -> Latency:
-    return predict(
-        search.costs,
-        choice.settings,
-        choice.cluster,
-        rate,
-        windowed=search.windowed,
-        scale=scale,
-    )
+    return predict(search.costs, choice.settings, choice.cluster, rate, scale=scale)
 
 
-def _limit(costs: Costs, choice: Choice, windowed: bool) -> str:
+def _limit(costs: Costs, choice: Choice) -> str:
     lines = costs.lines(choice.settings, choice.cluster)
     fixed = sum(line.fixed for line in lines.values())
-    ratio = 0.0 if windowed else costs.ratio()
+    ratio = 0.0 if costs.windows else costs.ratio()
     each = {phase: line.bearing(ratio).steepest for phase, line in lines.items()}
     most = max(each, key=lambda phase: each[phase])
     rows = choice.rate * sum(each.values())

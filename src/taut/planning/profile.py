@@ -13,7 +13,7 @@ from taut.errors import ProfileError
 from taut.planning import files
 from taut.planning.settings import Cluster
 
-FORMAT = 1
+FORMAT = 2
 PHASES = ("plan", "log", "map", "reduce", "write", "after")
 """Of a micro-batch, in turn: finding offsets and planning; writing the offset log; the tasks that
 read and map; those that reduce; the rest until its rows are written; and what follows until the
@@ -44,6 +44,23 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self.seconds.values())
 
 
+class Windows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the windows of a job end, in seconds.
+
+    Attributes
+    ----------
+    every, phase
+        They end at ``phase`` after each multiple of ``every``.
+    delay
+        From their end until a row may show that it has passed: by how much the watermark is behind
+        the newest row, and what rows need to arrive.
+    """
+
+    every: float
+    phase: float = 0.0
+    delay: float = 0.0
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The batches of one job on one cluster.
 
@@ -51,8 +68,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     app
         What the job is called.
-    window
-        Seconds of its windows, 0 without any: their results come a batch after their rows.
+    windows
+        When they end, if there are any: their results come a batch after their rows.
     taken
         When, in epoch seconds.
     """
@@ -62,7 +79,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     executors: int
     cores: int
     samples: list[Sample]
-    window: float = 0.0
+    windows: Windows | None = None
     taken: float = 0.0
     format: int = FORMAT
 
@@ -75,7 +92,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """With what was measured later, of the same job on the same cluster."""
         if not isinstance(later, Profile):
             return msgspec.structs.replace(self, samples=[*self.samples, *later])
-        for what in ("app", "spark", "executors", "cores", "window"):
+        for what in ("app", "spark", "executors", "cores", "windows"):
             mine, theirs = getattr(self, what), getattr(later, what)
             if mine != theirs:
                 raise ProfileError(f"profiles of {what} {mine!r} and {theirs!r} cannot be merged")

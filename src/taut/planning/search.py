@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from taut.errors import PlanError
-from taut.planning.latency import Latency, predict
+from taut.planning.latency import Latency, Waits, predict
 from taut.planning.phases import Costs, Line
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is asked: an objective for rows, or for the results of windows.
+    """What is asked: an objective for the results of windows, or for rows where there are none.
 
     Attributes
     ----------
@@ -47,14 +47,11 @@ class Search:
 
     costs: Costs
     slo: Slo
-    windowed: bool = False
     margin: float = 1.0
 
     def latency(self, settings: Settings, cluster: Cluster, rate: float) -> Latency:
         """What is expected, with the margin."""
-        return predict(
-            self.costs, settings, cluster, rate, windowed=self.windowed, scale=self._scale
-        )
+        return predict(self.costs, settings, cluster, rate, scale=self._scale)
 
     def meets(self, settings: Settings, cluster: Cluster, rate: float) -> bool:
         """Whether the objective is met there."""
@@ -79,7 +76,7 @@ class Search:
     def ceiling(self, settings: Settings, cluster: Cluster) -> float:
         """The rate from which batches would grow without end."""
         costs = self.costs
-        ratio = 0.0 if self.windowed else costs.ratio()
+        ratio = 0.0 if costs.windows else costs.ratio()
         whole = sum(costs.lines(settings, cluster).values(), Line())
         each = whole.steepest + ratio * whole.out
         if each <= 0.0:
@@ -137,7 +134,7 @@ class Search:
 
     def _drain(self, whole: Line) -> float:
         """Of every second, what the results of windows take."""
-        return whole.out * self.costs.out_per_s if self.windowed else 0.0
+        return whole.out * self.costs.out_per_s if self.costs.windows else 0.0
 
     def _roughly(self, settings: Settings, cluster: Cluster) -> float:
         """The highest rate if all batches took what is expected, without a search.
@@ -151,8 +148,8 @@ class Search:
         lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
         whole = sum(lines.values(), Line())
         idle = 1.0 - self._drain(whole)
-        closing = whole.out * costs.most_out if self.windowed else 0.0
-        ratio = 0.0 if self.windowed else costs.ratio()
+        closing = whole.out * costs.most_out if costs.windows else 0.0
+        ratio = 0.0 if costs.windows else costs.ratio()
         written = (whole - lines["after"]).bearing(ratio)
         rates = [
             self._rate(settings.trigger, idle, line, (until + closing, row))
@@ -171,13 +168,20 @@ class Search:
     ) -> float:
         """If batches cost (fixed, each) until the next one, and until their rows are out."""
         (fixed, each), (until, row) = whole, written
-        waits = (0.5 if self.slo.quantile is None else self.slo.quantile) + self.windowed
-        bound = self.slo.seconds
+        windows = self.costs.windows
+        share = 0.5 if self.slo.quantile is None else self.slo.quantile
+        left = self.slo.seconds - until
         if each <= 0.0:
             return 0.0
         if not trigger:
-            cycle = (bound - until + row * fixed / each) / (waits + row * idle / each)
+            left -= windows.delay if windows else 0.0
+            waits = share + (windows is not None)
+            cycle = (left + row * fixed / each) / (waits + row * idle / each)
             return (idle - fixed / cycle) / each if cycle > 0.0 else 0.0
+        waited = share * trigger
+        if windows:
+            # and the batch that sees the end is not the one that has the results
+            waited = Waits.of(windows, trigger).on_time(trigger, share) + trigger
         keeps_up = (idle - fixed / trigger) / each
-        on_time = (bound - waits * trigger - until) / (row * trigger) if row > 0.0 else math.inf
+        on_time = (left - waited) / (row * trigger) if row > 0.0 else math.inf
         return min(keeps_up, on_time)

@@ -27,6 +27,9 @@ _LENGTH = re.compile(r"\) - \d+\) \+ (\d+)\), LongType, Timestamp(?:NTZ)?Type\)"
 _SESSION = re.compile(r"\bsession_window#\d+")
 _STATEFUL = re.compile(r"~?(Aggregate|Deduplicate|Join|\w*MapGroups|TransformWithState)\b")
 _WATERMARK = re.compile(r"EventTimeWatermark [^,]+, [^,]+, (.+)$", re.MULTILINE)
+_DELAY = re.compile(r"(\d+(?:\.\d+)?) (\w+)")
+_DAYS_OF_A_MONTH = 31
+"""As Spark counts the delay of a watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ class Window:
         """
         return max(0, self._passed(upto) - self._passed(after))
 
+    @property
+    def phase(self) -> float:
+        """Seconds from a multiple of the slide to the end of a window."""
+        return self._phase() / _MICRO
+
     def _phase(self) -> int:
         return round((self.start + self.length) * _MICRO) % round(self.slide * _MICRO)
 
@@ -88,12 +96,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a plan says of when its output is due."""
+    """What a plan says of when its output is due.
+
+    ``delay`` are the seconds by which the watermark is behind the newest row.
+    """
 
     window: Window | None
     watermark: bool
     session: bool
     stateful: bool
+    delay: float = 0.0
 
 
 def read_plan(plan: str) -> Shape:
@@ -109,7 +121,21 @@ def read_plan(plan: str) -> Shape:
         watermark=_WATERMARK.search(plan) is not None,
         session=session is not None and window is None,
         stateful=_STATEFUL.search(plan) is not None,
+        # of several the one that is furthest behind counts
+        delay=max((_delay(told) for told in _WATERMARK.findall(plan)), default=0.0),
     )
+
+
+def _delay(told: str) -> float:
+    """Of a watermark, as a plan has it.
+
+    >>> _delay("1 minutes 30 seconds"), _delay("1 months 0.5 seconds")
+    (90.0, 2678400.5)
+    """
+    parts = [(float(number), unit) for number, unit in _DELAY.findall(told)]
+    months = sum(number for number, unit in parts if unit.startswith("month"))
+    rest = sum(seconds(f"{number} {unit}") for number, unit in parts if "month" not in unit)
+    return months * _DAYS_OF_A_MONTH * 86_400.0 + rest
 
 
 def inspect(df: DataFrame) -> Shape:

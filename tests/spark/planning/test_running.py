@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.planning.synthetic import profile
+from tests.planning.synthetic import profile, sample
 
 import taut
-from taut.spark.planning.running import Drift, tell
+from taut.planning.profile import Windows
+from taut.spark.planning.meter import Batch
+from taut.spark.planning.running import Drift, observed, tell
 from taut.watch.records import Expected, Record
 
 
@@ -37,3 +39,35 @@ def test_nobody_listens_and_nothing_is_made(
 ) -> None:
     monkeypatch.setattr("taut.spark.planning.running.Expected", None)
     tell(plan)
+
+
+def every_second(many: int) -> list[Batch]:
+    """Batches that start on the second and are written 0.4 s later."""
+    return [Batch(at, at, at + 0.4, at + 1.0, sample(2, 2, 100)) for at in range(many)]
+
+
+def test_rows_waited_while_the_batch_before_ran() -> None:
+    seen = observed(every_second(10), None)
+    assert seen is not None
+    assert seen.moments().mean == pytest.approx(0.9)
+    assert seen.quantile(1.0) == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize(
+    ("windows", "latency"),
+    [
+        (Windows(2.0), 1.4),  # ends with a batch, out with the next
+        (Windows(2.0, 0.25), 0.75 + 1.4),
+        (Windows(2.0, 0.25, 0.8), 1.75 + 1.4),  # known at 1.05 of a second, seen at the next
+    ],
+)
+def test_windows_are_seen_by_the_first_batch_that_can(windows: Windows, latency: float) -> None:
+    seen = observed(every_second(12), windows)
+    assert seen is not None
+    assert seen.moments().mean == pytest.approx(latency)
+    assert seen.moments().sd == pytest.approx(0.0, abs=1e-6)
+
+
+def test_without_batches_nothing_was_observed() -> None:
+    assert observed(every_second(1), None) is None
+    assert observed(every_second(2), Windows(2.0)) is None

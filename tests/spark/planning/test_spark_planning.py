@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from tests.conftest import Eventually
 
 import taut
-from taut.planning.profile import PHASES
+from taut.planning.profile import PHASES, Windows
 from taut.planning.settings import Settings
 from taut.spark.planning import profiling
-from taut.spark.planning.app import cluster_of, configured, made, window_of
+from taut.spark.planning.app import cluster_of, configured, made, windows_of
 from taut.spark.planning.meter import Meter
 from taut.watch.records import Expected, Record
 from taut.workloads.generator import Load
@@ -126,7 +126,7 @@ def test_batches_of_plain_spark_are_measured_too(
     before = spark.conf.get("spark.sql.shuffle.partitions")
     with configured(spark, settings):
         frame, sink = made(plain, spark, settings)
-        assert window_of(frame, sink) == 1.0
+        assert windows_of(frame, sink) == Windows(1.0, delay=1.0)
         meter = Meter(spark, sink, settings)
         writer = frame.writeStream.foreachBatch(meter)
         query = writer.option("checkpointLocation", str(tmp_path)).start()
@@ -150,9 +150,18 @@ def test_batches_of_plain_spark_are_measured_too(
 
 
 def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:
-    rows = words_load(spark, 10, time.time()).withWatermark("time", "0 seconds")
-    counted = taut.map_reduce(rows, windowed_words("3 s"), time="time")
-    assert window_of(counted.frame, counted.sink(nowhere, shed=nowhere)) == 3.0
+    rows = words_load(spark, 10, time.time())
+    for behind, delay in (("0 seconds", 0.0), ("90 seconds", 90.0), ("250 milliseconds", 0.25)):
+        late = rows.withWatermark("time", behind)
+        counted = taut.map_reduce(late, windowed_words("3 s"), time="time")
+        sink = counted.sink(nowhere, shed=nowhere)
+        assert windows_of(counted.frame, sink) == Windows(3.0, delay=delay)
+    counted = taut.map_reduce(rows, words(), time="time")
+    assert windows_of(counted.frame, counted.sink(nowhere, shed=nowhere)) is None
+    hops = rows.withWatermark("time", "1 month")
+    hops = hops.groupBy(F.window("time", "4 seconds", "3 seconds", "500 milliseconds")).count()
+    # from 0.5 on every 3 s, each 4 s long: the first of a multiple of 3 s ends 1.5 s after it
+    assert windows_of(hops, nowhere) == Windows(3.0, 1.5, 31 * 86_400.0)
 
 
 def test_an_app_that_fails_says_so(spark: SparkSession) -> None:

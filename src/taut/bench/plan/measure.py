@@ -69,7 +69,7 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         profile, record.options["profile_s"] = profiled(place, spec, watch, "profile")
         began = monotonic()
         cluster = profile.cluster
-        search = Search(fit(profile), slo, profile.window > 0.0)
+        search = Search(fit(profile), slo)
         plan: Plan | None = None
         try:
             plan = make(profile, slo, None, [cluster])
@@ -147,7 +147,7 @@ class Trial:
         self, search: Search, settings: Settings, cluster: Cluster, rate: int, share: float
     ) -> Compared:
         """A point: predicted, then measured."""
-        latency = predict(search.costs, settings, cluster, rate, windowed=search.windowed)
+        latency = predict(search.costs, settings, cluster, rate)
         name = point_name(settings, share)
         measured = self._run(settings, rate, self.spec.seconds, name)
         return Compared(name, rate, latency.mean, latency.quantile(0.99), measured)

@@ -109,7 +109,7 @@ def _compare(case: Case, effort: Effort) -> tuple[list[Point], dict[str, Curve]]
             measured = case.measure(settings, rate, effort)
             mean, p99 = measured.mean, measured.quantile(0.99)
             for profile, longer, search in searches:
-                told = predict(search.costs, settings, case.cluster, rate, windowed=search.windowed)
+                told = predict(search.costs, settings, case.cluster, rate)
                 tail = told.quantile(0.99)
                 off = _percent(told.mean, mean), _percent(tail, p99)
                 points.append(Point(case, settings, share, profile, longer, *off))
@@ -198,7 +198,7 @@ def _simulated() -> str:
         "Not in the planner's model: several reducers with more rows than others, tasks that take "
         f"{100.0 * math.sqrt(ENGINE.task.scv):.0f} % more or less, a driver that starts one each "
         f"{1e3 * ENGINE.dispatch:g} ms, pauses of {1e3 * ENGINE.pause.mean:g} ms every "
-        f"{ENGINE.pause_every:g} s, windows that end by the same clock as triggers."
+        f"{ENGINE.pause_every:g} s."
     )
 
 

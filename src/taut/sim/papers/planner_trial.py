@@ -13,7 +13,7 @@ from itertools import count, product
 
 from taut.planning.phases import fit
 from taut.planning.plan import Plan, make
-from taut.planning.profile import Profile, Sample
+from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
@@ -146,7 +146,7 @@ class Case:
             cluster.executors,
             cluster.cores,
             samples,
-            self.job.window,
+            Windows(self.job.window, delay=self.job.delay) if windowed else None,
             taken,
         )
 
@@ -169,7 +169,7 @@ class Case:
 
     def search(self, profile: Profile) -> Search:
         """The planner's, from what was measured."""
-        return Search(fit(profile), self.slo, profile.window > 0.0)
+        return Search(fit(profile), self.slo)
 
     def plan(self, profile: Profile) -> Plan:
         """The settings with the highest rate under the objective, as the planner has it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.errors import PlanError
+from taut.planning.profile import Windows
 from taut.planning.settings import Cluster, Settings
 from taut.spark.reduce.outcome import ReduceSink
 from taut.spark.sinks import SinkFunction
@@ -86,9 +87,8 @@ def cluster_of(spark: SparkSession) -> Cluster:
     return Cluster(many, max(1, context.defaultParallelism // many))
 
 
-def window_of(frame: DataFrame, sink: SinkFunction) -> float:
-    """Seconds of the windows whose results come out last; 0 if rows do."""
-    if isinstance(sink, ReduceSink):
-        return sink.window
-    window = inspect(frame).window
-    return window.length if window is not None else 0.0
+def windows_of(frame: DataFrame, sink: SinkFunction) -> Windows | None:
+    """The windows whose results come out last; None if rows do."""
+    shape = inspect(frame)
+    window = sink.window if isinstance(sink, ReduceSink) else shape.window
+    return None if window is None else Windows(window.slide, window.phase, shape.delay)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.errors import ProfileError
-from taut.planning.profile import Profile, Sample
+from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.settings import Settings
 from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
-from taut.spark.planning.app import App, cluster_of, configured, made, window_of
+from taut.spark.planning.app import App, cluster_of, configured, made, windows_of
 from taut.spark.planning.meter import Meter
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def take(
     """
     began = time.monotonic()
     cluster = cluster_of(spark)
-    window = 0.0
+    windows: Windows | None = None
     folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
     samples: list[Sample] = []
     try:
@@ -75,9 +75,9 @@ def take(
         for guess in guesses(rate):
             watch(Step(f"warming up, {guess:,} rows a batch", 0, len(trials(cluster, guess)), 0))
             settings = mixtures(cluster)[0].but(cap=guess)
-            found, window = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
+            found, windows = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
             warm += found[-3:]
-        todo = trials(cluster, largest(warm, objective, windowed=window > 0.0))
+        todo = trials(cluster, largest(warm, objective, windowed=windows is not None))
         for done, settings in enumerate(todo):
             left = seconds - (time.monotonic() - began)
             if left <= 0.0 and done >= _LEAST_RUNS:
@@ -97,7 +97,7 @@ def take(
         executors=cluster.executors,
         cores=cluster.cores,
         samples=samples,
-        window=window,
+        windows=windows,
         taken=time.time(),
     )
 
@@ -114,10 +114,10 @@ def _run(
     tell: Callable[[int], None],
     within: float,
     batches: int,
-) -> tuple[list[Sample], float]:
+) -> tuple[list[Sample], Windows | None]:
     """Let it run until there are so many batches, or for so long from the first one on.
 
-    Also tells how long its windows are.
+    Also tells when its windows end.
     """
     checkpoint = tempfile.mkdtemp(dir=folder)
     with configured(spark, settings):
@@ -147,4 +147,4 @@ def _run(
         # one that has written nothing has no batch to wait for
         meter.stop(query, within=30.0 if meter.written else 0.0)
     samples = [batch.sample for batch in found[CUT:] if batch.sample.rows]
-    return samples, window_of(frame, sink)
+    return samples, windows_of(frame, sink)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from taut.duration import duration
 from taut.errors import PlanError
 from taut.planning.plan import Plan, make
+from taut.planning.profile import Windows
 from taut.planning.quantile import Spans
 from taut.slo import Slo
 from taut.spark.planning.app import App, configured, made
@@ -90,11 +92,11 @@ class Planned:
     def drift(self) -> Drift | None:
         """How the latency that was seen compares; None before there are batches enough.
 
-        Rows are taken to have arrived evenly while the batch before theirs ran.
+        Rows are taken to have arrived evenly while the batch before theirs ran, and windows to be
+        seen by the first batch after their end and the watermark's delay.
         """
         batches = self.batches()
-        windowed = self.plan.profile.window > 0.0
-        seen = observed(batches, windowed)
+        seen = observed(batches, self.plan.profile.windows)
         if seen is None:
             return None
         slo = Slo(self.plan.slo)
@@ -158,17 +160,27 @@ def tell(plan: Plan, drift: Drift | None = None) -> None:
     )
 
 
-def observed(batches: Sequence[Batch], windowed: bool) -> Spans | None:
+def observed(batches: Sequence[Batch], windows: Windows | None) -> Spans | None:
     """Latencies of rows, or of windows, from when batches started and were written."""
     spans: list[tuple[float, float, float]] = []
-    for (before, batch), after in zip(pairwise(batches), [*batches[2:], None], strict=False):
-        gathered = batch.start - before.start
-        if windowed and after is not None:
-            spans.append((after.written - batch.start, gathered, gathered))
-        elif not windowed:
+    if windows is None:
+        for before, batch in pairwise(batches):
+            gathered = batch.start - before.start
             spans.append((batch.written - batch.start, gathered, float(batch.sample.rows)))
+    else:
+        for before, batch, after in zip(batches, batches[1:], batches[2:], strict=False):
+            seen = (each.start - windows.delay for each in (before, batch))
+            spans += [(after.written - end, 0.0, 1.0) for end in _ends(windows, *seen)]
     spans = [span for span in spans if span[2] > 0.0]
     if not spans:
         return None
     low, width, rows = (np.array(column) for column in zip(*spans, strict=True))
     return Spans(low, width, rows)
+
+
+def _ends(windows: Windows, after: float, upto: float) -> Iterator[float]:
+    """Of windows that end in (after, upto]."""
+    every, phase = windows.every, windows.phase
+    first, last = (math.floor((at - phase) / every) for at in (after, upto))
+    for nth in range(first + 1, last + 1):
+        yield nth * every + phase

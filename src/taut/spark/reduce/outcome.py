@@ -19,6 +19,7 @@ from taut.spark.reduce.ending import Ending, here
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.terms import WRITTEN, Stats, Terms
 from taut.spark.sinks import SinkFunction
+from taut.spark.window import Window
 from taut.watch import hub
 from taut.watch.records import Reduced
 
@@ -249,10 +250,10 @@ class ReduceSink:
         return [*self._results.values(), *([self._shed] if self._shed else [])]
 
     @property
-    def window(self) -> float:
-        """Seconds of the windows of the job that comes last; 0 without any."""
+    def window(self) -> Window | None:
+        """The window of the job that comes last, if it has one."""
         windows = list(self._jobs.values())[-1].windows
-        return windows.window.length if windows is not None else 0.0
+        return windows.window if windows is not None else None
 
     def stats(self) -> ReduceStats:
         """How it has gone since this sink was made."""
