@@ -286,8 +286,18 @@ def test_only_runs_are_deleted_and_no_links_are_followed(tmp_path: Path) -> None
     notes = place / "19700101-000001-abc"
     notes.mkdir()
     (notes / "000001.jsonl").write_text("precious\n")
-    (place / "19700101-000002-abc").mkdir()
+    begun, stillborn, other = (place / f"19700101-00000{n}-abc" for n in (2, 3, 4))
+    for folder in (begun, stillborn, other):
+        folder.mkdir()
+    (other / "notes.txt").write_text("precious\n")
+    for folder in (stillborn, other, place / "mine"):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder, (99, 99))
     keep_newest(place, 1)
+    assert begun.is_dir(), "a run that is about to write"
+    assert not stillborn.exists()
+    assert (other / "notes.txt").is_file()
+    assert (place / "mine").is_dir()
     assert (archive / "000001.jsonl").is_file()
     assert link.is_symlink()
     assert (notes / "000001.jsonl").read_text() == "precious\n"

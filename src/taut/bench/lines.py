@@ -36,8 +36,10 @@ def live(console: Console, words: Callable[[Now], list[str]]) -> Iterator[Callab
             (now.round, now.variant, now.phase), [*_stage(now), *words(now)]
         )
         return
+    from rich.markup import escape
+
     with console.status("starting Spark") as status:
-        yield lambda now: status.update(", ".join([*_stage(now), *words(now)]))
+        yield lambda now: status.update(escape(", ".join([*_stage(now), *words(now)])))
 
 
 def _stage(now: Stage) -> list[str]:
@@ -59,4 +61,4 @@ class Lines:
             return
         self._last, self._at = phase, moment
         clock = f"{moment - self._begun:5.0f} s  "
-        self._console.print(clock + ", ".join(words), highlight=False, soft_wrap=True)
+        self._console.print(clock + ", ".join(words), highlight=False, markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taut.bench.commands.options import FILE, json_option, wide_console, write
+from taut.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,14 +114,14 @@ def _run(
         to = picture_file or (pictures / f"{name}.png" if pictures else None)
         drawn = draw(to, experiment, found) if to else []
         for picture in drawn:
-            console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+            console.print(f"picture: {picture}", highlight=False, markup=False, soft_wrap=True)
         beside = [_relative(picture, page) for picture in drawn] if page else []
         sections.append(markdown(experiment, found, beside))
     write(console, json_file, record)
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(HEAD + "\n" + "\n".join(sections), encoding="utf-8")
-        console.print(f"page: {page}", highlight=False, soft_wrap=True)
+        console.print(f"page: {page}", highlight=False, markup=False, soft_wrap=True)
     if failed:
         told = "; ".join(f"{name}: {error!r}" for name, error in failed.items())
         raise click.ClickException(f"{len(failed)} of {len(names)} failed: {told}")
@@ -131,11 +132,12 @@ def _found(
 ) -> tuple[list[tuple[str, Found]], Mapping[str, BaseException]]:
     """What experiments have shown, in order, several at a time; and what went wrong with others."""
     if len(names) == 1:
-        with console.status(f"simulating {names[0]}"):
+        with bar(console) as tell:
+            tell(0, 1, f"simulating {names[0]}")
             return [(names[0], _one(names[0], effort))], {}
     done: dict[str, Found] = {}
     failed: dict[str, BaseException] = {}
-    with workers() as pool:
+    with workers() as pool, bar(console) as tell:
         running = {pool.submit(_one, name, effort): name for name in names}
         for future in as_completed(running):
             name, error = running[future], future.exception()
@@ -143,8 +145,7 @@ def _found(
                 done[name] = future.result()
             else:
                 failed[name] = error
-            line = f"{len(done) + len(failed)} of {len(names)}: {name}"
-            console.print(line, highlight=False, soft_wrap=True)
+            tell(len(done) + len(failed), len(names), name)
     return [(name, done[name]) for name in names if name in done], failed
 
 

@@ -82,6 +82,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Every hash table of every task takes a page; Spark's own default is up to 64 MB of it.",
     ),
     Setting(
+        "spark.python.unix.domain.socket.enabled",
+        "true",
+        "Over TCP a Python worker's last rows wait some 40 ms for the kernel's delayed "
+        "acknowledgement, in every stage with Python in it.",
+    ),
+    Setting(
         "spark.ui.enabled",
         "false",
         "Spark's page keeps every job, stage and batch in memory.",

@@ -25,6 +25,7 @@ VARIABLE = "TAUT_TRACE"
 _FILE = re.compile(r"(\d{6,})\.jsonl")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
 _LONGEST_HEAD = 65_536
+_STILLBORN_S = 3_600.0
 _OFF = {"off", "false", "no", "0"}
 _KINDS = {str(kind.__struct_config__.tag): kind for kind in get_args(Record)}
 
@@ -87,14 +88,17 @@ def keep_newest(folder: Path, count: int) -> None:
     """Delete recorded runs, but for those that were written to last.
 
     By what was written last and not by when they began: one that has run for weeks goes on. What
-    is no run of Taut's, or only a link to one, is left alone.
+    is no run of Taut's, or only a link to one, is left alone. Folders of runs in which nothing was
+    ever written go after an hour.
     """
     found = []
     with contextlib.suppress(OSError):
         for run in folder.iterdir():
             # each by itself: one that cannot be read or deleted keeps no other
             with contextlib.suppress(OSError):
-                if _is_run(run):
+                if _is_empty_run(run):
+                    run.rmdir()
+                elif _is_run(run):
                     files = [path for _, path in numbered(run)]
                     found.append((max(p.lstat().st_mtime for p in (run, *files)), run, files))
     found.sort(key=lambda each: each[0])
@@ -106,9 +110,19 @@ def keep_newest(folder: Path, count: int) -> None:
             run.rmdir()
 
 
+def _is_empty_run(folder: Path) -> bool:
+    """Whether nothing was written into a run's folder, and nothing will be."""
+    old = time.time() - folder.lstat().st_mtime > _STILLBORN_S
+    return old and _may_be_run(folder) and not any(folder.iterdir())
+
+
+def _may_be_run(folder: Path) -> bool:
+    return bool(_RUN.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()
+
+
 def _is_run(folder: Path) -> bool:
     """Whether a folder is itself a run of Taut's, by its name and by what it holds."""
-    if not _RUN.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+    if not _may_be_run(folder):
         return False
     for _, path in numbered(folder)[:1]:
         with path.open("rb") as file, contextlib.suppress(msgspec.DecodeError):

@@ -116,20 +116,22 @@ def plan(
 
 
 def _profiled(path: Path, master: str, rate: float | None, slo: Slo) -> Profile:
+    from rich.console import Console
+
     import taut
+    from taut.progress import bar
     from taut.spark.planning.app import load_app
     from taut.spark.planning.profiling import Step, take
 
     name, app = load_app(path)
-    said: list[str] = []
+    with bar(Console(stderr=True)) as tell:
+        tell(0, 1, "starting Spark")
+        spark = taut.session(master)
+        try:
 
-    def tell(step: Step) -> None:
-        if step.doing not in said:
-            said.append(step.doing)
-            click.echo(f"profiling, {step.done + 1} of {step.of}: {step.doing}", err=True)
+            def at(step: Step) -> None:
+                tell(step.done, step.of, f"profiled; now {step.doing}")
 
-    spark = taut.session(master)
-    try:
-        return take(spark, app, name, rate=rate, objective=slo.seconds, watch=tell)
-    finally:
-        spark.stop()
+            return take(spark, app, name, rate=rate, objective=slo.seconds, watch=at)
+        finally:
+            spark.stop()
