@@ -158,7 +158,7 @@ def windows_followed(costs: Costs, settings: Settings, rate: float) -> np.ndarra
     start, asked, watermark, closed, latencies = 0.0, 0.0, 0.0, 0, []
     for number in range(4_000):
         # what the last batch saw is what this one closes
-        ends = math.floor((watermark - windows.phase) / windows.every)
+        ends = math.floor((watermark - windows.phase) / windows.every + 1e-9)
         now = start + 0.005
         rows = max(0, int(now * rate) - int(asked * rate))
         newest = int(now * rate) / rate
@@ -171,7 +171,7 @@ def windows_followed(costs: Costs, settings: Settings, rate: float) -> np.ndarra
                 written - windows.phase - end * windows.every for end in range(closed + 1, ends + 1)
             ]
         closed, watermark, asked = ends, newest - windows.delay, now
-        due = (math.floor(start / trigger) + 1) * trigger if trigger else 0.0
+        due = (math.floor(start / trigger + 1e-9) + 1) * trigger if trigger else 0.0
         start = max(start + took, due)
     return np.array(latencies)
 

@@ -99,7 +99,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="No such file"):
         Plan.load(tmp_path / "none.json")
     msgspec.structs.replace(made, format=7).save(cut)
-    with pytest.raises(PlanError, match="has format 7, this Taut reads 1"):
+    with pytest.raises(PlanError, match="has format 7, this Taut reads 2"):
         Plan.load(cut)
 
 

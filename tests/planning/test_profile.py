@@ -36,7 +36,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     changed(format=99).save(tmp_path / "job.json")
-    with pytest.raises(ProfileError, match="has format 99, this Taut reads 1"):
+    with pytest.raises(ProfileError, match="has format 99, this Taut reads 2"):
         Profile.load(tmp_path / "job.json")
 
 
