@@ -120,6 +120,22 @@ def test_the_code_of_watching(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_the_app_of_planning_is_profiled_and_planned(tmp_path: Path) -> None:
+    """Its function alone, by the command, as the page has it; it is quicker than in a minute."""
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "plan.md").read_text(), re.DOTALL)[0]
+    (tmp_path / "words.py").write_text(code.split("\nspark = ")[0])
+    options = ["--slo", "p99 <= 20 s", "--rate", "2k", "--nodes", "1..10", "--master", "local[2]"]
+    files = ["--profile", "words.profile.json", "--conf", "words.conf"]
+    command = ["-m", "taut", "plan", "words.py", *options, *files]
+    said = run([*command, "--seconds", "10"], tmp_path)
+    assert said.startswith("words: p99 <= 20 s at 2,000 rows a second\n"), said
+    assert "on 1 executor with 2 cores: " in said
+    assert (tmp_path / "words.conf").read_text().count("\n") == 4
+    again = run(command, tmp_path)
+    assert again == said, "from the profile that was kept"
+
+
+@pytest.mark.spark
 def test_the_example_of_overload(tmp_path: Path) -> None:
     said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
     told = re.findall(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taut.errors import SloError
+from taut.planning.trials import SECONDS
 from taut.slo import Slo
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class Nodes(click.ParamType[range]):
     type=FILE,
     help="Read the profile from here if it is there, else take it and write it here.",
 )
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=5.0),
+    default=SECONDS,
+    show_default=True,
+    help="How long to profile; with less there are fewer batches to plan from.",
+)
 @click.option("--save", type=FILE, help="Write the plan here, as JSON.")
 @click.option("--conf", "conf_file", type=FILE, help="Write Spark's settings here.")
 def plan(
@@ -78,6 +86,7 @@ def plan(
     cores: int | None,
     master: str,
     profile_file: Path | None,
+    seconds: float,
     save: Path | None,
     conf_file: Path | None,
 ) -> None:
@@ -98,7 +107,7 @@ def plan(
         profile = Profile.load(profile_file)
         click.echo(f"profile: {profile_file}, {len(profile.samples)} batches", err=True)
     else:
-        profile = _profiled(app, master, rate, objective)
+        profile = _profiled(app, master, rate, objective, seconds)
         if profile_file is not None:
             profile.save(profile_file)
     each = cores or profile.cores
@@ -115,7 +124,7 @@ def plan(
         conf_file.write_text("".join(lines))
 
 
-def _profiled(path: Path, master: str, rate: float | None, slo: Slo) -> Profile:
+def _profiled(path: Path, master: str, rate: float | None, slo: Slo, seconds: float) -> Profile:
     from rich.console import Console
 
     import taut
@@ -132,6 +141,8 @@ def _profiled(path: Path, master: str, rate: float | None, slo: Slo) -> Profile:
             def at(step: Step) -> None:
                 tell(step.done, step.of, f"profiled; now {step.doing}")
 
-            return take(spark, app, name, rate=rate, objective=slo.seconds, watch=at)
+            return take(
+                spark, app, name, rate=rate, objective=slo.seconds, seconds=seconds, watch=at
+            )
         finally:
             spark.stop()

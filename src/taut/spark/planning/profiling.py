@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from taut.errors import ProfileError
 from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.settings import Settings
-from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
+from taut.planning.trials import BATCHES, CUT, SECONDS, guesses, largest, mixtures, trials
 from taut.spark.planning.app import App, cluster_of, configured, made, windows_of
 from taut.spark.planning.meter import Meter
 
@@ -48,7 +48,7 @@ def take(
     rate: float | None = None,
     objective: float | None = None,
     warm_up: float = 12.0,
-    seconds: float = 78.0,
+    seconds: float = SECONDS,
     watch: Watcher = lambda step: None,
 ) -> Profile:
     """Profile an app, in about ``seconds``; on a slow machine it takes longer.

@@ -1,0 +1,7 @@
+"""``python -m taut``."""
+
+from __future__ import annotations
+
+from taut.cli import main
+
+main()
