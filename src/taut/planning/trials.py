@@ -18,7 +18,7 @@ SECONDS = 78.0
 """That a profile takes, its warm-up included."""
 _SHORTEST_S, _LONGEST_S = 0.4, 2.0
 """What the rows of a large batch should take."""
-_SPREAD = 3
+_SPREAD = 5
 """How many times the rows of a small batch a middle one has, and of that a large one."""
 
 
