@@ -256,6 +256,9 @@ class Watching:
         self._open()
         page = Server(self.snapshot, host=host, port=port, token=token)
         self._pages.append(page)
+        # a token is for those who look, and logs are read by others
+        secret = "" if page.token is None else "; page.url has its token"
+        log.info("watch: the page is at %s%s", page.url.partition("?")[0], secret)
         return page
 
     def close(self) -> None:
