@@ -418,6 +418,25 @@ def test_of_a_batch_only_the_results_that_were_late_are_marked(
     assert late == [None, None, 1.4, None, None]
 
 
+def test_a_batch_that_was_late_is_seen_although_its_query_runs_on(
+    server: Server, opened: Opened
+) -> None:
+    page = opened(server.url)
+    painted = page.evaluate(
+        """async () => {
+          const { strip } = await import("./assets/timeline.js");
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [120, 22];
+          const query = { state: "running", since: 0, bars: [[90, 90, 95, 99, 7, 1, 1]] };
+          strip(canvas, query, 100, 30);
+          const { data } = canvas.getContext("2d").getImageData(0, 15, 120, 1);
+          return [108, 118, 40].map((x) => data.slice(4 * x, 4 * x + 4).join());
+        }"""
+    )
+    late, runs, before = painted
+    assert len({late, runs, before}) == 3, "late in its colour, the one that runs in another"
+
+
 @pytest.mark.parametrize("name", ["constructor", "toString", "nowhere", "%"])
 def test_an_address_of_no_view_shows_the_queries(server: Server, opened: Opened, name: str) -> None:
     page = opened(f"{server.url}#{name}")
