@@ -17,7 +17,7 @@ from taut.spark.watching import Watching
 from taut.watch import hub
 from taut.watch.records import Batch, Ended, Run, Started, Turn
 from taut.watch.server import Server
-from taut.watch.snapshot import decode
+from taut.watch.snapshot import QueryNow, decode
 from taut.watch.trace import read, to_pandas
 
 pytestmark = pytest.mark.spark
@@ -181,6 +181,41 @@ def test_queries_that_take_no_turns_and_those_that_fail(
     ended = {r.query: r for r in read(trace) if isinstance(r, Ended)}
     assert ended["free"].error is None
     assert ended["bad"].error == seen["bad"].error
+
+
+def test_windows_of_queries_that_take_no_turns_are_judged(
+    spark: SparkSession, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    written: dict[float, float] = {}
+
+    def note(df: DataFrame, _: int) -> None:
+        ends = [row.window.end.timestamp() for row in df.collect()]
+        written.update(dict.fromkeys(ends, time.time()))
+
+    def standing(runtime: taut.Runtime) -> dict[str, QueryNow]:
+        return {q.name: q for q in runtime.snapshot().queries}
+
+    with taut.Runtime(spark, policy="spark-default", trace=tmp_path / "runs") as runtime:
+        for name, slo, sink in (
+            ("hasty", "p99 <= 1 ms", note),
+            ("patient", "p99 <= 60 s", collect),
+        ):
+            runtime.start(
+                windowed(spark), name=name, sink=sink, slo=slo, checkpoint=tmp_path / name
+            )
+        eventually(lambda: min(q.results for q in standing(runtime).values()) >= 3)
+        seen = standing(runtime)
+        assert runtime.snapshot().concurrency == 0
+    assert (seen["hasty"].verdict, seen["patient"].verdict) == ("missed", "met")
+    assert seen["hasty"].late == seen["hasty"].results
+    assert seen["patient"].late == 0
+    batches = [r for r in read(runtime.trace or "") if isinstance(r, Batch) and r.query == "hasty"]
+    told = {end: batch.written for batch in batches for end in batch.ends}
+    assert len(told) == sum(batch.windows for batch in batches)
+    for end, at in told.items():
+        assert at == pytest.approx(written[end], abs=0.5), "what the sink saw itself"
+    for batch in batches:
+        assert batch.begun <= batch.planned <= batch.run <= batch.written
 
 
 def test_a_trace_that_cannot_be_written_stops_no_query(

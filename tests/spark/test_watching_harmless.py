@@ -12,11 +12,15 @@ import pytest
 
 from taut.policy import Fcfs
 from taut.policy.turns import Turns
+from taut.spark.failure import MOST
+from taut.spark.freely import FreeBatches
 from taut.spark.probe import Out
 from taut.spark.runtime import Runtime
 from taut.spark.watching import Watching
+from taut.spark.window import Shape, Window
 from taut.watch import hub
-from taut.watch.records import Batch, Record, Source, Turn
+from taut.watch.records import Batch, Ended, Record, Source, Turn
+from taut.watch.trace import read
 
 
 class Owner:
@@ -165,6 +169,60 @@ def test_runtimes_own_what_they_have_started(owner: Owner) -> None:
     first.close()
     second.close()
     assert not hub._owners
+
+
+def test_a_count_begun_anew_leaves_out_what_was_before(owner: Owner, tmp_path: Path) -> None:
+    watching = Watching(owner, False)
+    owner.queries["q"] = query("q")
+    watching.started(owner.queries["q"])
+    before = watching.snapshot()
+    watching.wrote_freely("q", 0, 1.0, 2.0, 1.0)
+    assert watching.snapshot().queries[0].batches == 1
+    watching.begin_anew(tmp_path)
+    watching.note = "Counted anew."
+    watching.wrote_freely("q", 1, 3.0, 4.0, 1.0)
+    hub.tell(Source(5.0, "q"))
+    after = watching.snapshot()
+    assert after.run != before.run
+    assert (after.notes, after.queries[0].batches) == (("Counted anew.",), 1)
+    assert [source.query for source in after.sources] == ["q"], "told once, to the new one"
+    assert watching.cpu_seconds >= 0.0
+    watching.close()
+    assert watching.folder is not None
+    recorded = [record for record in read(watching.folder) if isinstance(record, Batch)]
+    assert [batch.batch for batch in recorded] == [1]
+    assert not hub.heard()
+    assert not hub._owners
+
+
+def test_without_turns_nothing_limits_them(watching: Watching, owner: Owner) -> None:
+    assert watching.snapshot().concurrency == 2
+    owner.policy_name = "spark-default"
+    assert watching.snapshot().concurrency == 0
+
+
+def test_of_a_failure_those_who_watch_hear_in_short(watching: Watching) -> None:
+    told: list[Record] = []
+    watching.tell = told.append
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: bad\n'
+    watching.ended(query("q"), f"sink raised on batch 1: PythonException:\n{trace}")
+    watching.ended(query("r"), "x" * 5_000)
+    errors = [record.error for record in told if isinstance(record, Ended)]
+    assert errors[0] == "ValueError: bad (sink raised on batch 1: PythonException)"
+    assert len(errors[1] or "") == MOST
+
+
+def test_facts_that_cannot_be_read_are_told_once(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Record] = []
+    watching.tell = told.append
+    shape = Shape(Window(1.0, 1.0), watermark=True, session=False, stateful=True)
+    batches = FreeBatches("q", shape, 1.0, watching)
+    for batch in range(3):
+        batches.wrote(None, object(), batch, batch + 1.0, batch + 1.5)
+    assert [batch.batch for batch in told if isinstance(batch, Batch)] == [0, 1, 2]
+    assert caplog.text.count("something is not told") == 1
 
 
 def test_everything_is_closed_whatever_happens(watching: Watching, owner: Owner) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_plain
@@ -75,6 +76,13 @@ def test_the_numbers_are_those_of_the_snapshot() -> None:
     labels = {"query": plan.query, "measure": plan.measure}
     assert value("taut_plan_expected_latency_seconds", **labels) == plan.expected
     assert value("taut_plan_observed_latency_seconds", **labels) == plan.observed
+
+
+def test_without_turns_there_is_no_limit_to_tell() -> None:
+    seen = msgspec.structs.replace(SEEN, concurrency=0)
+    names = {name for name, _ in samples(seen)}
+    assert "taut_run_turns_limit" not in names
+    assert "taut_run_turns" in names
 
 
 def test_phases_and_chunks_by_quantile() -> None:

@@ -36,6 +36,7 @@ class Run:
         self.scene = scene or Scene(time.time() - 4000)
         self.broken = False
         self.name: str | None = None
+        self.change: Callable[[Snapshot], Snapshot] = lambda seen: seen
 
     def __call__(self) -> Snapshot:
         if self.broken:
@@ -44,7 +45,7 @@ class Run:
         if self.name is not None:
             first = msgspec.structs.replace(seen.queries[0], name=self.name, waiting_for=self.name)
             seen = msgspec.structs.replace(seen, queries=(first, *seen.queries[1:]))
-        return seen
+        return self.change(seen)
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,108 @@ def test_all_is_well(serve: Callable[..., Server], opened: Opened) -> None:
     page = opened(serve(Run(Scene(time.time() - 4000, calm=True))).url)
     expect(page.locator("#answer")).to_have_text("All 16 queries meet their objectives")
     assert page.title() == "taut"
+
+
+def among(seen: Snapshot, change: dict[int, dict[str, Any]]) -> Snapshot:
+    """The snapshot with some queries changed, by their place."""
+    queries = [
+        msgspec.structs.replace(query, **change.get(i, {})) for i, query in enumerate(seen.queries)
+    ]
+    return msgspec.structs.replace(seen, queries=tuple(queries))
+
+
+NOTHING_OUT: dict[str, Any] = {
+    "latency": None, "observed": None, "results": 0, "late": 0, "bars": (), "latencies": (),
+}  # fmt: skip
+
+
+def test_without_turns_nothing_is_of_a_limit(run: Run, server: Server, opened: Opened) -> None:
+    run.change = lambda seen: msgspec.structs.replace(
+        seen, policy="spark-default", concurrency=0, running=12
+    )
+    page = opened(server.url)
+    expect(page.locator("#run")).to_contain_text("spark-default · 12 running, no limit · up")
+
+
+def test_the_headline_counts_those_without_data(run: Run, server: Server, opened: Opened) -> None:
+    run.scene = Scene(run.scene.start, calm=True)
+    waits = NOTHING_OUT | {"verdict": "no data"}
+    run.change = lambda seen: among(seen, {0: waits, 4: waits, 7: waits})
+    page = opened(server.url)
+    expect(page.locator("#answer")).to_have_text(
+        "All 13 queries meet their objectives, 3 not judged yet"
+    )
+
+
+def test_what_is_late_and_still_to_come_counts_by_how_late_it_is(
+    run: Run, server: Server, opened: Opened
+) -> None:
+    def hangs(seen: Snapshot) -> Snapshot:
+        late = {"verdict": "missed", "state": "running", "slo": "p99 <= 700 ms", "objective": 0.7}
+        windows = NOTHING_OUT | late | {"due": seen.at - 27.2, "slack": None}
+        rows = NOTHING_OUT | late | {"due": None, "window": None, "since": seen.at - 40}
+        once = late | {"due": seen.at - 80, "observed": 0.2}
+        return among(seen, {3: windows, 5: rows, 8: once})
+
+    run.change = hangs
+    page = opened(server.url)
+    until(page, LIVE)
+    said = page.locator("#which").inner_text().replace("\u00a0", " ")
+    assert f"{NAMES[8]} (1 min 20 s so far against 700 ms)" in said
+    assert f"{NAMES[5]} (40.0 s so far against 700 ms)" in said
+    assert f"{NAMES[3]} (27.2 s so far against 700 ms)" in said
+    order = page.locator(".queries tbody th a").all_inner_texts()
+    assert order[1:5] == [NAMES[8], NAMES[5], NAMES[3], NAMES[1]], "after the one that has failed"
+    row = page.locator(".queries tbody tr", has_text=NAMES[3])
+    expect(row.locator(".pair")).to_have_text(re.compile(r"^27\.2\s*s / 700\s*ms$"))
+
+
+def boxes(page: Page, *selectors: str) -> list[list[dict[str, float]]]:
+    """Where the text of what is found there stands."""
+    found: list[list[dict[str, float]]] = page.evaluate(
+        """(them) => them.map((one) => [...document.querySelectorAll(one)].map((node) => {
+          const range = document.createRange();
+          range.selectNodeContents(node);
+          return (node.textContent ? range : node).getBoundingClientRect().toJSON();
+        }))""",
+        list(selectors),
+    )
+    return found
+
+
+def test_nothing_touches_or_is_cut_off(run: Run, server: Server, opened: Opened) -> None:
+    def long_ago(seen: Snapshot) -> Snapshot:
+        late = {"due": seen.at - 63, "state": "running", "waiting_for": "The batch that runs."}
+        return among(seen, {1: late, 2: {"state": "held", "due": seen.at + 8.4}})
+
+    run.change = long_ago
+    page = opened(server.url, (1280, 900))
+    until(page, LIVE)
+    waits = page.locator(".queries .waits").all_inner_texts()
+    assert "Next window in 8.4\u00a0s" in waits
+    assert "due 1\u00a0min\u00a03\u00a0s ago" in page.locator(".number").all_inner_texts()[2]
+    cut = page.locator(".queries .waits").evaluate_all(
+        "them => them.filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.innerText)"
+    )
+    assert [text for text in cut if "STREAM_FAILED" not in text] == []
+    badges, names, dues, strips = boxes(
+        page, "tbody .badge span", "tbody th a", "tbody .number span", "tbody .strip canvas"
+    )
+    assert min(b["left"] - a["right"] for a, b in zip(badges, names, strict=True)) >= 12
+    gaps = [b["left"] - a["right"] for a, b in zip(dues, strips, strict=True) if a["width"]]
+    assert min(gaps) >= 12
+    shot(page, "queries-1280")
+
+
+@pytest.mark.parametrize("width", [768, 900, 920])
+def test_a_tablet_has_room_for_the_strips(server: Server, opened: Opened, width: int) -> None:
+    page = opened(server.url, (width, 1000))
+    drawn(page, "queries")
+    assert overflow(page) <= 0
+    (strips,) = boxes(page, "tbody .strip canvas")
+    assert min(box["width"] for box in strips) >= 120
+    shot(page, f"queries-{width}")
+    assert violations(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -313,6 +416,25 @@ def test_of_a_batch_only_the_results_that_were_late_are_marked(
     )
     assert on_time == [None, 0.4, None, 1, None]
     assert late == [None, None, 1.4, None, None]
+
+
+def test_a_batch_that_was_late_is_seen_although_its_query_runs_on(
+    server: Server, opened: Opened
+) -> None:
+    page = opened(server.url)
+    painted = page.evaluate(
+        """async () => {
+          const { strip } = await import("./assets/timeline.js");
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [120, 22];
+          const query = { state: "running", since: 0, bars: [[90, 90, 95, 99, 7, 1, 1]] };
+          strip(canvas, query, 100, 30);
+          const { data } = canvas.getContext("2d").getImageData(0, 15, 120, 1);
+          return [108, 118, 40].map((x) => data.slice(4 * x, 4 * x + 4).join());
+        }"""
+    )
+    late, runs, before = painted
+    assert len({late, runs, before}) == 3, "late in its colour, the one that runs in another"
 
 
 @pytest.mark.parametrize("name", ["constructor", "toString", "nowhere", "%"])

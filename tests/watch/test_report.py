@@ -549,6 +549,17 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, json.loads(said)) == (0, written)
 
 
+def test_what_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    folder = unpacked("least-slack", tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    page, below = tmp_path / "page.html", tmp_path / "file" / "x"
+    for arguments in (["-o", str(below)], ["-o", str(page), "--json", str(below)]):
+        code, said = run(str(folder), *arguments)
+        assert code == 1
+        assert f"Error: {below} cannot be written: " in said
+    assert page.exists()
+
+
 def test_paths_are_told_as_they_are(tmp_path: Path) -> None:
     folder = unpacked("least-slack", tmp_path / "runs[" / "eu]")
     page = tmp_path / "page[" / "eu].html"

@@ -306,8 +306,15 @@ def test_an_address_that_is_not_here(run: Run) -> None:
         Server(run, host="198.51.100.7")
     with pytest.raises(WatchError, match="no address of this machine"):
         Server(run, host="no.such.name.invalid")
-    with pytest.raises(WatchError, match="port=70000"):
-        Server(run, port=70000)
+    wrong: Any
+    for wrong in (70000, -1, "abc", 80.5, True, None):
+        with pytest.raises(WatchError, match=f"port={wrong!r}: a port is a whole number"):
+            Server(run, port=wrong)
+    wrong = 80
+    with pytest.raises(WatchError, match="host=80"):
+        Server(run, host=wrong)
+    with pytest.raises(WatchError, match="16 to 256"):
+        Server(run, token=wrong)
 
 
 def test_the_same_port_again_at_once(run: Run) -> None:

@@ -18,6 +18,8 @@ from taut.policy.view import Slack
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
+from taut.spark.failure import first_line
+from taut.spark.freely import FreeBatches
 from taut.spark.gate import Gate, Interrupted, JvmLatch
 from taut.spark.probe import BatchReader, Probe, read_progress
 from taut.spark.sinks import SinkFunction
@@ -112,7 +114,7 @@ class _Started(ABC):
     def error(self) -> str | None:
         """What ended it, if it failed."""
         error = None if self.active else self.query.exception()
-        return None if error is None else _first_line(str(error))
+        return None if error is None else first_line(str(error))
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended, so long at most; its error is kept for :meth:`error`."""
@@ -195,12 +197,15 @@ class StockQuery(_Started):
         self._sources = sources
         self._lock_file = lock
         self._ending = False
-        self._watching = watching
-        self._last_run = 0.0
+        # rows of a resident query are out long before its batch is
+        closes = None if self.resident else shape
+        self._batches = FreeBatches(name, closes, slo.seconds if slo else 0.0, watching)
+        self._jvm: Any = None
 
     def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
         """Start it, in a scheduler pool of its own if one is named."""
         self._sources.announce()
+        self._jvm = spark._jvm
         key = "spark.scheduler.pool"
         before = spark.sparkContext.getLocalProperty(key)
         if pool is not None:
@@ -213,7 +218,7 @@ class StockQuery(_Started):
 
     @property
     def window(self) -> Window | None:
-        """The window of its plan; which of them are out is not known."""
+        """The window of its plan."""
         return self.shape.window
 
     def stands(self, now: float) -> Stands | None:
@@ -246,10 +251,9 @@ class StockQuery(_Started):
             if self._ending:
                 raise Interrupted from None
             raise
-        over = run - self._last_run if self._last_run else None
-        self._last_run = run
-        if self._watching is not None:
-            self._watching.wrote_freely(self.name, batch_id, run, time.time(), over)
+        written = time.time()
+        query = self.query if self.begun else None
+        self._batches.wrote(self._jvm, query, batch_id, run, written)
 
 
 class Query(_Started):
@@ -488,7 +492,3 @@ class Query(_Started):
             log.info("query %s: learned %s from its output", self.name, window)
             self.probe.learn_window(window)
             self._runtime._watching.started(self)
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), text).strip()

@@ -18,6 +18,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
+import msgspec
+
+from taut.spark.failure import in_short
+from taut.spark.starting import STOCK
 from taut.watch import hub
 from taut.watch.records import Batch, Ended, Record, Run, SlackParts, Started, Turn
 from taut.watch.runs import KEEP_RUNS, folder_name, folder_of_runs
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
     from taut.policy.turns import Turns
     from taut.policy.view import Slack
-    from taut.spark.probe import Out
+    from taut.spark.probe import Out, Probe
     from taut.spark.query import Query, StockQuery
     from taut.spark.window import Window
     from taut.watch.query_board import Live
@@ -78,11 +82,14 @@ class Watching:
     def __init__(self, runtime: _Owner, trace: bool | str | Path | None) -> None:
         self.tell: Tell | None = None
         self._runtime = runtime
-        self._began = time.time()
+        self.note: str | None = None
+        """What those who look should know, as a sentence."""
+        self._made = self._began = time.time()
         self._run = secrets.token_hex(3)
         self.folder = _folder(trace, self._run, self._began)
         """Where this run is recorded, None if it is not."""
         self._recorder: Recorder | None = None
+        self._cpu_before = 0.0
         self._pages: list[Server] = []
         self._granted: dict[str, float] = {}
         self._closed = self._failed = False
@@ -90,7 +97,8 @@ class Watching:
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds that watching has used in threads of its own."""
-        return 0.0 if self._recorder is None else self._recorder.cpu_seconds
+        recorder = self._recorder
+        return self._cpu_before + (0.0 if recorder is None else recorder.cpu_seconds)
 
     # -- told by the threads that run queries ---------------------------------------------------
 
@@ -114,7 +122,7 @@ class Watching:
             query.ended_told = True
             tell = self.tell
             if tell is not None:
-                tell(Ended(time.time(), query.name, error))
+                tell(Ended(time.time(), query.name, None if error is None else in_short(error)))
 
     @_harmless
     def granted(self, name: str) -> None:
@@ -178,6 +186,20 @@ class Watching:
             times = (run, run, run, run, written, over or 0.0)
             tell(Batch(name, batch, *times, goes_on=True, input_known=over is not None))
 
+    @_harmless
+    def wrote_by_itself(
+        self, probe: Probe, batch: int, run: float, written: float, out: Out
+    ) -> None:
+        """A batch of such a query is out, and its windows are known."""
+        tell = self.tell
+        if tell is not None:
+            planned = min(out.planned, run)
+            times = (planned, planned, planned, run, written, out.arrived_over or 0.0)
+            ends = _ends(probe.window, out) if out.windows else ()
+            closed = (ends, out.windows, out.late, out.delay)
+            known = out.arrived_over is not None
+            tell(Batch(probe.name, batch, *times, probe.watermark, *closed, True, known))
+
     def failed(self, error: Exception) -> None:
         """Something could not be told."""
         if not self._failed:
@@ -199,12 +221,33 @@ class Watching:
                     live[name] = stands
         failure = self._runtime._turns.failure
         failed = f"Policy {self._runtime.policy_name} failed, queries run freely: {failure!r}"
-        return recorder.snapshot(
+        notes = (self.note, None if failure is None else failed)
+        seen = recorder.snapshot(
             now,
             live,
-            notes=() if failure is None else (failed,),
-            overhead=self._runtime.overhead() / max(1.0, now - self._began),
+            notes=[note for note in notes if note is not None],
+            overhead=self._runtime.overhead() / max(1.0, now - self._made),
         )
+        free = self._runtime.policy_name in STOCK
+        return msgspec.structs.replace(seen, concurrency=0) if free else seen
+
+    def begin_anew(self, trace: bool | str | Path | None) -> None:
+        """Count from here on, as a run of its own: what came before, a warm-up, is in neither."""
+        self._open()
+        with self._runtime._lock:
+            before = self._recorder
+            assert before is not None
+            self._recorder = self.tell = None
+            self._granted.clear()
+            hub.disown(self._run)
+            self._began, self._run = time.time(), secrets.token_hex(3)
+            self.folder = _folder(trace, self._run, self._began)
+            for query in self._runtime.queries.values():
+                if not query.ended_told:
+                    hub.own(query.name, self._run)
+            self._open()
+            self._cpu_before += before.cpu_seconds
+        before.close()
 
     def page(self, host: str, port: int, token: str | None) -> Server:
         """Open a page, until the runtime stops."""
@@ -213,6 +256,9 @@ class Watching:
         self._open()
         page = Server(self.snapshot, host=host, port=port, token=token)
         self._pages.append(page)
+        # a token is for those who look, and logs are read by others
+        secret = "" if page.token is None else "; page.url has its token"
+        log.info("watch: the page is at %s%s", page.url.partition("?")[0], secret)
         return page
 
     def close(self) -> None:

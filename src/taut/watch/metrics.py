@@ -139,7 +139,7 @@ METRICS: tuple[_Of, ...] = (
     _Of(_GAUGE, "taut_run_turns", "Turns under way now.", (),
         lambda seen: [((), seen.running)]),
     _Of(_GAUGE, "taut_run_turns_limit", "Turns that may be under way at once.", (),
-        lambda seen: [((), seen.concurrency)]),
+        lambda seen: [((), seen.concurrency or None)]),
     _Of(_GAUGE, "taut_overhead_ratio",
         "Share of one core that Taut itself has used: deciding, holding and watching.", (),
         lambda seen: [((), seen.overhead)]),

@@ -65,7 +65,7 @@ class Server:
         port: int = 0,
         token: str | None = None,
     ) -> None:
-        if token is not None and not _TOKEN.fullmatch(token):
+        if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
             raise WatchError(
                 "token: 16 to 256 letters, digits and . _ ~ - are needed; leave it out to get a "
                 "random one on every address but this machine's own"
@@ -173,8 +173,10 @@ def _written(host: str) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
-        raise WatchError(f"port={port}: a port is 0 (any free one) to 65535")
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
+        raise WatchError(f"port={port!r}: a port is a whole number, 0 (any free one) to 65535")
+    if not isinstance(host, str):
+        raise WatchError(f"host={host!r}: a name or an address of this machine, as text")
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -189,7 +189,7 @@ class Guard:
             if name.lower() in self._names:
                 return None
             return PlainTextResponse(
-                "421: open the address that Taut has printed; with a token, other names do too\n",
+                "421: open page.url, of page = runtime.watch(...); with a token, any name does\n",
                 421,
                 headers=_HANG_UP,
             )
@@ -199,7 +199,7 @@ class Guard:
         if any(_same(value, self._token) for value in self._kept(headers)):
             return None
         return PlainTextResponse(
-            "401: open the address that Taut has printed, which has the token\n",
+            "401: open page.url, of page = runtime.watch(...): it has the token\n",
             401,
             headers={"www-authenticate": "Bearer", **_HANG_UP},
         )

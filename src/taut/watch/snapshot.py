@@ -168,6 +168,8 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes
     ----------
+    concurrency
+        Turns that may run at a time; 0 where queries take none, so that nothing limits them.
     running
         Turns that run.
     notes

@@ -18,6 +18,13 @@ def test_summary_leaves_the_missed_out_of_the_latencies() -> None:
     }  # fmt: skip
 
 
+def test_late_are_those_that_never_came_too() -> None:
+    told = summary(run("a", 1, [0.5, 1.0, 1.01, None], objective=1.0))
+    assert told["late"] == 0.5
+    assert "late" not in summary(run("a", 1, [1.0]))
+    assert "late" not in summary(run("a", 1, [], objective=1.0))
+
+
 def test_the_median_of_the_rounds_counts() -> None:
     runs = [run("a", 1, [1.0]), run("a", 2, [9.0]), run("a", 3, [2.0])]
     assert figures("ads", 16, runs)["ads.16.a.mean_s"] == 2.0

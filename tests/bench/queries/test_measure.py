@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import taut
+from taut.bench.commands.options import WIDE
 from taut.bench.place import Place
 from taut.bench.queries.figures import Run, Sample
 from taut.bench.queries.measure import bench, write_latencies
@@ -69,7 +71,7 @@ def test_a_query_that_ends_ends_the_run_and_leaves_nothing(
         workload="ads",
         slo="p99 <= 1 s",
         warm_up_bound=1.0,
-        page_port=None,
+        shown=None,
         what=SimpleNamespace(build=lambda *_: None),
     )
     with pytest.raises(BenchError, match="no disk"):
@@ -115,6 +117,20 @@ def test_the_table_has_a_row_for_each_policy() -> None:
     assert "1.0x" in out.getvalue()
 
 
+@pytest.mark.parametrize(("narrow", "width"), [(True, 80), (False, WIDE)])
+def test_the_table_fits_and_tells_what_is_late(narrow: bool, width: int) -> None:
+    samples = tuple(Sample(0, end, each) for end, each in enumerate((0.4, 17.0, 16.0, None)))
+    work = {"rows": 160_000, "batches": 1_234, "overhead": 0.0112, "objective": 1.0}
+    policies = ("spark-default", "least-slack")
+    runs = [Run(policy, 1, samples, 1.0, **work) for policy in policies]  # type: ignore[arg-type]
+    out = io.StringIO()
+    Console(file=out, width=width).print(results("ads", 12, runs, "title", narrow=narrow))
+    assert "…" not in out.getvalue()
+    assert re.search(r"p99 s +(max s +windows +)?late ", out.getvalue())
+    assert "75 %" in out.getvalue()
+    assert ("never out" in out.getvalue()) is not narrow
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -157,7 +173,7 @@ def test_two_queries_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert set(told["options"]["warm_up_s"]) == {"spark-default", "least-slack"}
     measures = (
         "mean_s", "p50_s", "p90_s", "p99_s", "max_s",
-        "windows", "rows", "rows_per_s", "batches", "missed",
+        "windows", "rows", "rows_per_s", "batches", "missed", "late",
     )  # fmt: skip
     expected = {f"ads.2.{p}.{m}" for p in ("spark-default", "least-slack") for m in measures}
     expected |= {f"ratio.least-slack.{m}" for m in ("mean", "p99")}

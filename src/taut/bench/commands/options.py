@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from taut.bench.record import Record
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-WIDE = 124
+WIDE = 136
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 

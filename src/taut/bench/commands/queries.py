@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,7 +111,13 @@ def queries(
 @json_option
 @click.option("--picture", "picture_file", type=FILE, default="taut-demo.png", show_default=True)
 @click.option("--watch", "page", is_flag=True, help="Open a page to look at meanwhile.")
-@click.option("--port", type=click.IntRange(1, 65_535), default=8099, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8099,
+    show_default=True,
+    help="Of that page; 0 takes any that is free.",
+)
 def demo(json_file: Path | None, picture_file: Path, page: bool, port: int) -> None:
     """Twelve windowed queries on this machine: stock Spark, then Taut. Under four minutes."""
     from taut.bench.queries.measure import bench as measure
@@ -123,14 +131,21 @@ def demo(json_file: Path | None, picture_file: Path, page: bool, port: int) -> N
         highlight=False,
     )
     spec = Spec(queries=12, seconds=24.0, warm_up_bound_s=18.0, grace_s=20.0)
-    if page:
-        spec = replace(spec, page_port=port)
-        console.print(f"Look at http://127.0.0.1:{port}/ meanwhile.\n", highlight=False)
-    with live(console) as watch:
+    with contextlib.ExitStack() as end:
+        if page:
+            from taut.bench.queries.shown import Shown
+
+            shown = end.enter_context(Shown(port))
+            spec = replace(spec, shown=shown)
+            console.print(f"Look at {shown.url} meanwhile.\n", highlight=False)
+        watch = end.enter_context(live(console))
         record, runs = measure(spec, ("spark-default", "least-slack"), 1, watch, warm_with=4)
     _tell(console, spec, runs, record)
     _draw(console, picture_file, spec, runs)
     write(console, json_file, record)
+    if spec.shown is not None and spec.shown.recorded:
+        folders = " ".join(shlex.quote(str(folder)) for folder in spec.shown.recorded)
+        console.print(f"To see why: taut report {folders}", highlight=False, soft_wrap=True)
 
 
 def _tell(console: Console, spec: Spec, runs: list[Run], record: Record) -> None:
@@ -144,6 +159,7 @@ def _tell(console: Console, spec: Spec, runs: list[Run], record: Record) -> None
     console.print(results(spec.workload, spec.queries, runs, title, narrow=narrow))
     if "spark-default" in warm_up_s and len(warm_up_s) > 1:
         console.print("x: stock Spark's latency over the policy's.", highlight=False)
+    console.print(f"late: not out within the objective, {spec.slo}.", highlight=False)
     cut = ", ".join(f"{policy} {max(each):.0f} s" for policy, each in warm_up_s.items())
     console.print(f"Warm-up cut from each run, at most: {cut}.", highlight=False)
     for remark in remarks(runs):

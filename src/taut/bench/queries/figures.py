@@ -32,6 +32,7 @@ class Run:
     batches: int = 0
     warm_up_s: float = 0.0
     overhead: float | None = None
+    objective: float | None = None
     latencies: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,6 +43,13 @@ class Run:
     def missed(self) -> int:
         """Windows that were due and never came."""
         return len(self.samples) - len(self.latencies)
+
+    @property
+    def late(self) -> float | None:
+        """Share of the windows that were not out within the objective after their end."""
+        if self.objective is None or not self.samples:
+            return None
+        return 1.0 - sum(each <= self.objective for each in self.latencies) / len(self.samples)
 
 
 def summary(run: Run) -> dict[str, float]:
@@ -55,6 +63,8 @@ def summary(run: Run) -> dict[str, float]:
             "p99_s": quantile(run.latencies, 0.99),
             "max_s": run.latencies[-1],
         }
+    if run.late is not None:
+        told["late"] = run.late
     return told | {
         "windows": len(run.latencies),
         "rows": run.rows,

@@ -17,10 +17,13 @@ from taut.bench.place import Place
 from taut.bench.queries.figures import Run, Sample
 from taut.bench.queries.watched import WATCHED, trace_of, watched
 from taut.bench.record import BenchError
+from taut.slo import Slo
 from taut.workloads import Delay, Load, Workload, workload
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from taut.bench.queries.shown import Shown
 
 _LOOK_EVERY_S = 0.25
 _HEALTH_EVERY_S = 2.0
@@ -32,8 +35,8 @@ _START_EACH_COLD_S = 2.5
 class Spec:
     """What to run; one Spec for every policy and round.
 
-    ``rate=None`` takes the workload's own, ``grace_s=None`` the larger of 60 s and 5 windows; at
-    ``page_port`` there is a page to look at meanwhile.
+    ``rate=None`` takes the workload's own, ``grace_s=None`` the larger of 60 s and 5 windows;
+    ``shown`` is the page to look at meanwhile.
     """
 
     workload: str = "ads"
@@ -45,7 +48,7 @@ class Spec:
     slo: str = "p99 <= 1 s"
     warm_up_bound_s: float | None = None
     grace_s: float | None = None
-    page_port: int | None = None
+    shown: Shown | None = None
 
     @property
     def what(self) -> Workload:
@@ -168,8 +171,9 @@ def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> R
         end.callback(watch, Progress(policy, round_, "stopping", 0.0))
         if policy == WATCHED:
             end.enter_context(watched(runtime))
-        if spec.page_port is not None:
-            runtime.watch(port=spec.page_port)
+        if spec.shown is not None:
+            end.callback(spec.shown.over)
+            spec.shown.warming_up(runtime)
         queries = []
         for index in range(spec.queries):
             watch(Progress(policy, round_, "starting", 0.0))
@@ -184,12 +188,14 @@ def run(place: Place, spec: Spec, policy: str, round_: int, watch: Watcher) -> R
             queries.append(handle.query)
         stage = _Stage(spec, policy, round_, queries, collector, watch, load.start)
         warm_up_s = stage.warm_up()
+        if spec.shown is not None and round_:
+            spec.shown.counting(runtime)
         after, samples = stage.measure()
         rows, batches = _work_done(queries, after, after + spec.seconds)
         spent = runtime.overhead()
         return Run(
             policy, round_, samples, spec.seconds, rows, batches, warm_up_s,
-            None if spent is None else spent / (time.monotonic() - begun),
+            None if spent is None else spent / (time.monotonic() - begun), Slo(spec.slo).seconds,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import { Plans } from "./plan.js";
 import { Queries } from "./queries.js";
 import { Reduces } from "./reduce.js";
 import { Sources } from "./source.js";
-import { kindOf, worstFirst } from "./verdict.js";
+import { kindOf, standing, worstFirst } from "./verdict.js";
 
 const $ = (id) => document.getElementById(id);
 const views = {
@@ -69,7 +69,7 @@ function draw() {
 function answer() {
   const queries = snapshot.queries ?? [];
   const by = { failed: [], missed: [], "at risk": [], met: [], other: [] };
-  for (const query of worstFirst(queries)) (by[kindOf(query)] ?? by.other).push(query);
+  for (const query of worstFirst(snapshot)) (by[kindOf(query)] ?? by.other).push(query);
   const bad = by.failed.length + by.missed.length;
   const judged = bad + by["at risk"].length + by.met.length;
   const said = [];
@@ -78,10 +78,16 @@ function answer() {
   if (!bad && by["at risk"].length) said.push(`${count(by["at risk"].length)} of ${count(judged)} may miss ${by["at risk"].length === 1 ? "its" : "their"} objective`);
   if (!said.length && judged) said.push(judged === 1 ? "The query meets its objective" : `All ${count(judged)} queries meet their objectives`);
   if (!said.length) said.push(queries.length ? "Nothing to judge yet" : "No queries yet");
+  const waiting = by.other.filter((query) => kindOf(query) === "no data").length;
+  if (judged && waiting) said.push(`${count(waiting)} not judged yet`);
   put($("answer"), said.join(", "));
   const names = (list, tell) => list.slice(0, 3).map((q) => `${q.name} (${tell(q)})`).concat(list.length > 3 ? [`${list.length - 3} more`] : []).join(", ");
   // of a reduce only counts are known
-  const late = (q) => (q.observed == null && q.late ? `${count(q.late)} of ${count(q.results)} late` : `${time(q.observed)} against ${round(q.objective)}`);
+  const late = (q) => {
+    const { seconds, still } = standing(q, snapshot);
+    if (seconds == null && q.late) return `${count(q.late)} of ${count(q.results)} late`;
+    return `${time(seconds)}${still ? " so far" : ""} against ${round(q.objective)}`;
+  };
   const near = (q) => (q.slack && q.slack.value < q.slack.cost ? `slack ${brief(q.slack.value)}` : late(q));
   put($("which"), [
     by.failed.length ? `Failed: ${by.failed.slice(0, 3).map((q) => q.name).join(", ")}` : "",
@@ -97,7 +103,9 @@ function answer() {
 }
 
 function head() {
-  const turns = `${count(snapshot.running ?? 0)} of ${plural(snapshot.concurrency, "turn", "turns")} taken`;
+  const running = count(snapshot.running ?? 0);
+  const limit = snapshot.concurrency; // 0: queries take no turns
+  const turns = limit ? `${running} of ${plural(limit, "turn", "turns")} taken` : `${running} running, no limit`;
   put($("run"), `${snapshot.policy} · ${turns} · up ${time(snapshot.at - snapshot.started)}`);
   const counts = { queries: snapshot.queries, source: snapshot.sources, reduce: snapshot.reduces, plan: snapshot.plans };
   for (const tab of tabs) put(tab.querySelector(".count"), ` ${counts[tab.dataset.view]?.length ?? 0}`);
@@ -128,7 +136,7 @@ new Live({
   state({ name, age, why, retry }) {
     const again = retry === null ? "" : `, next try in ${Math.ceil(retry)} s`;
     const old = age === null ? "nothing heard yet" : `data is ${Math.floor(age)} s old`;
-    const reason = { refused: "the token no longer holds: open the address that Taut prints", failed: "the runtime cannot tell how it stands", lost: `connection lost${again}`, late: "no news" }[why];
+    const reason = { refused: "the token no longer holds: open page.url again", failed: "the runtime cannot tell how it stands", lost: `connection lost${again}`, late: "no news" }[why];
     put($("live-text"), name === "live" ? `live ${clock(snapshot.at)}` : name === "connecting" ? "connecting" : `stale: ${old}, ${reason}`);
     if (stats.state === name) return;
     put($("said"), name === "live" ? "Live again." : name === "stale" ? "Stale: what is shown is no longer up to date." : "");

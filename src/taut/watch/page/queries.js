@@ -4,12 +4,19 @@ import { el, fill, Keyed, mark, put, Sight } from "./dom.js";
 import { brief, NONE, round, time } from "./format.js";
 import { Detail } from "./detail.js";
 import { size, strip } from "./timeline.js";
-import { Badge, kindOf, KINDS, ratio, worstFirst } from "./verdict.js";
+import { Badge, kindOf, KINDS, ratio, standing, worstFirst } from "./verdict.js";
 
 // A miss by less than the digits that are shown is still a miss.
-function against({ observed, objective, latency }) {
-  const seen = time(observed ?? latency?.p99);
-  return observed > objective && seen === time(objective) ? `> ${seen}` : seen;
+function against(query, snapshot) {
+  const { seconds } = standing(query, snapshot);
+  const seen = time(seconds ?? query.latency?.p99);
+  return seconds > query.objective && seen === time(query.objective) ? `> ${seen}` : seen;
+}
+
+// In a row there is room for the number, not for the sentence.
+function waits(query, at) {
+  if (query.error) return query.error;
+  return query.state === "held" && query.due > at ? `Next window in ${brief(query.due - at)}` : query.waiting_for;
 }
 
 const ROOM = 1.5; // of the objective, the length of a bar
@@ -80,7 +87,7 @@ export class Queries {
 
   update(snapshot, chosen) {
     this.snapshot = snapshot;
-    const queries = worstFirst(snapshot.queries ?? []);
+    const queries = worstFirst(snapshot);
     const none = queries.length === 0;
     this.empty.hidden = !none;
     this.table.hidden = this.legend.hidden = this.detail.node.hidden = none;
@@ -98,12 +105,12 @@ export class Queries {
     this.byCanvas.set(row.canvas, row);
     row.badge.show(kind);
     row.node.classList.toggle("chosen", chosen);
-    put(row.waits, query.error ?? query.waiting_for);
+    put(row.waits, waits(query, this.snapshot.at));
     mark(row.waits, "title", query.error ?? query.waiting_for);
-    put(row.seen, against(query));
+    put(row.seen, against(query, this.snapshot));
     put(row.bound, query.objective == null ? "" : ` / ${round(query.objective)}`);
     row.bar.hidden = query.objective == null;
-    fill(row.length, ratio(query) / ROOM);
+    fill(row.length, ratio(query, this.snapshot) / ROOM);
     mark(row.length, "class", `length ${KINDS[kind].tone}`);
     const slack = query.slack?.value;
     put(row.slack, slack == null ? NONE : brief(slack));

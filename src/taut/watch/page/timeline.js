@@ -48,8 +48,10 @@ export function strip(canvas, query, now, span) {
       pen.fill();
     }
   }
-  if (query.state === "running") block(query.since, now, 5, 16, c.run, 2);
-  else if (query.state !== "ended" && query.state !== "failed") block(query.since, now, 12, 2, c.held, 0);
+  // One that takes no turns runs since its start: what its batches were is drawn already.
+  const since = Math.max(query.since, query.bars?.at(-1)?.[3] ?? 0);
+  if (query.state === "running") block(since, now, 5, 16, c.run, 2);
+  else if (query.state !== "ended" && query.state !== "failed") block(since, now, 12, 2, c.held, 0);
   else {
     pen.fillStyle = query.state === "failed" ? c.missed : c.muted;
     pen.fillRect(width - 2, 3, 2, HEIGHT - 6);

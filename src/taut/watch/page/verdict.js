@@ -16,15 +16,36 @@ export const KINDS = {
 export const kindOf = (query) =>
   query.state === "failed" || query.state === "ended" ? query.state : query.verdict in KINDS ? query.verdict : "no data";
 
-export const ratio = (query) => (query.objective && query.observed != null ? query.observed / query.objective : 0);
+const AT_WORK = new Set(["held", "planned", "running"]);
+
+// What has been waited for in vain for longer than the objective: late already, however late it will be.
+function soFar(query, { at, reduces }) {
+  if (query.objective == null || !AT_WORK.has(query.state)) return null;
+  // without windows, since its rows were taken up, where nothing else is known; of a reduce rows are counted
+  const rows = query.window == null && query.observed == null && query.verdict === "missed" && !reduces?.some((one) => one.query === query.name);
+  const since = query.due ?? (rows ? query.since : null);
+  return since != null && at - since > query.objective ? at - since : null;
+}
+
+// The objective's measure, or what is late by more than that and still to come.
+export function standing(query, snapshot) {
+  const waited = soFar(query, snapshot);
+  const still = waited != null && !(query.observed >= waited);
+  return { seconds: still ? waited : query.observed, still };
+}
+
+export function ratio(query, snapshot) {
+  const { seconds } = standing(query, snapshot);
+  return query.objective && seconds != null ? seconds / query.objective : 0;
+}
 
 // Rows that change places every second cannot be read: only those in trouble go by how bad it is.
-export function worstFirst(queries) {
-  return [...queries].sort((a, b) => {
+export function worstFirst(snapshot) {
+  return [...(snapshot.queries ?? [])].sort((a, b) => {
     const [ka, kb] = [KINDS[kindOf(a)].rank, KINDS[kindOf(b)].rank];
     if (ka !== kb) return ka - kb;
     if (ka <= 2) {
-      const [ra, rb] = [Math.round(ratio(a) * 10), Math.round(ratio(b) * 10)];
+      const [ra, rb] = [a, b].map((one) => Math.round(ratio(one, snapshot) * 10));
       if (ra !== rb) return rb - ra;
     }
     return a.name < b.name ? -1 : 1;

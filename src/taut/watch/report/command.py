@@ -63,15 +63,22 @@ def command(runs: tuple[Path, ...], output: Path, json_file: Path | None) -> Non
             page = compare((recorded[0], recorded[1]), (found[0], found[1]))
         else:
             page = report(recorded[0], found[0])
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(page, encoding="utf-8")
+    _write(output, page.encode())
     for each in found:
         click.echo(f"{each.run or 'the run'}: {summary(each)}")
     click.echo(f"report: {output} ({len(page.encode()) / 1024:,.0f} KB)")
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_bytes(_json(found))
+        _write(json_file, _json(found))
         click.echo(f"figures: {json_file}")
+
+
+def _write(path: Path, told: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(told)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise click.ClickException(f"{path} cannot be written: {why}") from None
 
 
 def _json(found: list[RunFigures]) -> bytes:

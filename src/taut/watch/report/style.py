@@ -14,7 +14,8 @@ body{margin:0 auto;max-width:1120px;padding:24px 20px 60px;background:var(--shee
 color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 8px}
 h3{font-size:14px;margin:0 0 2px;font-weight:600}
-p{margin:6px 0;max-width:80ch}.muted,figcaption,small{color:var(--muted)}
+p{margin:6px 0;max-width:80ch}p,li{overflow-wrap:anywhere}
+.muted,figcaption,small{color:var(--muted)}
 figure{margin:10px 0}figcaption{font-size:13px}
 table{border-collapse:collapse;margin:10px 0;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:4px 12px 4px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
