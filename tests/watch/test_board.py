@@ -173,7 +173,7 @@ def test_rows_of_a_reduce_are_what_counts() -> None:
     made.observe(Reduced(2.0, "q", 0, 1.0, rows=110, on_time=95, late=5, shed={"late": 10}))
     made.observe(Reduced(3.0, "q", 1, 1.0, rows=20, on_time=20, shed={"late": 1}, hot=3))
     made.observe(Batch("q", 1, 2.0, 2.0, 2.0, 2.0, 3.0, 1.0))
-    snapshot = made.snapshot(4.0)
+    snapshot = made.snapshot(3.0)
     (seen,), (reduce,) = snapshot.queries, snapshot.reduces
     assert (seen.results, seen.late, seen.verdict) == (131, 16, "met")
     assert (reduce.rows, reduce.on_time, reduce.late, reduce.hot) == (130, 115, 5, 3)
@@ -421,6 +421,33 @@ def test_a_batch_without_windows_that_hangs_is_missed() -> None:
     free = board(started(), Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, goes_on=True))
     seen = only(free, 130.0, Live("running", 0.0))
     assert seen.verdict == "met", "who takes no turns may be idle"
+
+
+def test_rows_that_wait_for_a_turn_are_late_as_well() -> None:
+    done = Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, input=0.5)
+    made = board(started(), Turn(100.0, "q", 99.0, "batch", "policy"), done)
+    moments = (101.0, 101.2, 102.2, 190.0, 700.0)
+    for live in (Live("held", 100.4), None):
+        verdicts = [only(made, now, live).verdict for now in moments]
+        assert verdicts == ["met", "at risk", "missed", "missed", "missed"]
+    first = board(started())
+    assert only(first, 109.0, Live("planned", 100.0)).verdict == "missed", "its first turn"
+    assert only(first, 109.0, Live("waiting for data", 100.0)).verdict == "no data"
+    assert only(first, 109.0, Live("running", 100.0)).verdict == "no data", "it takes no turns"
+
+
+def test_a_first_window_that_waits_for_a_turn_is_late_as_well() -> None:
+    """A query that was let read nothing but its empty first batch has no watermark yet."""
+    first = Batch("q", 0, 101.0, 101.0, 101.1, 101.2, 101.4, input_known=False)
+    made = board(started(window=WINDOW), Turn(101.0, "q", 100.5, "batch", "planned"), first)
+    for live in (Live("held", 101.4), None):
+        moments = (105.0, 110.9, 111.1, 112.1, 200.0)
+        verdicts = [only(made, now, live).verdict for now in moments]
+        assert verdicts == ["no data", "no data", "at risk", "missed", "missed"]
+    assert only(made, 200.0, Live("waiting for data", 101.4)).verdict == "no data"
+    assert only(made, 112.1, Live("running", 111.5)).verdict == "no data", "its window ends at 120"
+    seen = only(made, 200.0, Live("held", 101.4))
+    assert (seen.results, seen.budget, seen.on_time) == (0, None, None), "nothing is known of them"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
         apart; of a reduce, rows. And how many of them were late; of a reduce, or were shed.
     on_time, budget
         Share of results on time since the start; share of the results that may be late by the
-        objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.
+        objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective,
+        and before the first result.
     latencies
         (written, latency) of the last results, for the picture: from when each was due, as the
         objective counts; at most 240.
