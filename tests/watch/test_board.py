@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from taut.slo import Slo
 from taut.watch.board import MOST_ENDED, MOST_OTHERS, Board
+from taut.watch.metrics import VERDICTS
 from taut.watch.query_board import MOST_BARS, MOST_POINTS, Live
 from taut.watch.records import (
     Batch,
@@ -241,7 +242,7 @@ def test_plans_ends_failures_and_what_is_missing() -> None:
     assert snapshot.plans[0].expected == 0.5
     assert snapshot.notes == ("policy failed", "12 records were left out: disk full")
     (seen,) = snapshot.queries
-    assert (seen.state, seen.error) == ("failed", "boom")
+    assert (seen.state, seen.verdict, seen.error) == ("failed", "failed", "boom")
     assert seen.waiting_for == "Nothing: it has failed (boom)."
     made.observe(started())
     assert only(made, 5.0).state == "waiting for data", "started again under the same name"
@@ -365,7 +366,7 @@ def test_whatever_is_told_it_stands(told: list[Record], now: float) -> None:
     for query in snapshot.queries:
         assert query.on_time is None or 0.0 <= query.on_time <= 1.0
         assert query.budget is None or query.budget <= 1.0
-        assert query.verdict in ("met", "at risk", "missed", "no objective", "no data")
+        assert query.verdict in VERDICTS
         assert query.waiting_for.endswith(".")
 
 
@@ -390,8 +391,10 @@ def test_the_result_to_come_is_at_risk_once_it_is_late_and_then_missed() -> None
             assert verdict(said, 5.6, 1.0, 3.5, None, state) == "missed"
     assert verdict("met", 4.0, 1.0, 3.5, short, "held") == "at risk"
     assert verdict("met", 4.0, 1.0, 3.5, short, "running") == "met"
-    for state in ("waiting for data", "ended", "failed"):
+    for state in ("waiting for data", "ended"):
         assert verdict("met", 500.0, 1.0, 3.0, short, state) == "met", "nothing is due"
+    for said in ("met", "no data", "no objective"):
+        assert verdict(said, 500.0, None, None, None, "failed") == "failed"
 
 
 def test_an_idle_stream_is_not_late() -> None:

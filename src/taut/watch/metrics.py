@@ -19,7 +19,7 @@ from taut.watch.snapshot import PlanNow, Quantiles, QueryNow, ReduceNow, Snapsho
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values and a value; None where there is none yet, which is no sample."""
 
-VERDICTS = ("met", "at risk", "missed", "no objective", "no data")
+VERDICTS = ("met", "at risk", "missed", "failed", "no objective", "no data")
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
 
 

@@ -44,7 +44,7 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
         ``met``, ``at risk``, ``missed``, ``no objective`` or ``no data``: the measure that the
         objective is about, over the last two minutes, against it. At risk: the result to come is
         late or has less slack than it costs, or the measure is within a tenth of the objective.
-        Missed as well: the result to come is late by the objective again.
+        Missed as well: the result to come is late by the objective again. ``failed``: it has.
     waiting_for
         One plain sentence.
     due

@@ -22,7 +22,7 @@ from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
 from taut.watch.results import ends, rows_reduced, source_name, spread, stated
-from taut.watch.verdict import budget, measured
+from taut.watch.verdict import FAILED, budget, measured
 
 Array = NDArray[np.float64]
 WORST = 8
@@ -55,7 +55,8 @@ class QueryFigures(msgspec.Struct, frozen=True):
     Attributes
     ----------
     verdict
-        ``met``, ``at risk`` (met by less than a tenth), ``missed``, ``no objective``, ``no data``.
+        ``met``, ``at risk`` (met by less than a tenth), ``missed``, ``no objective``, ``no data``
+        or ``failed``.
     observed
         The objective's own measure, in seconds.
     budget
@@ -63,7 +64,9 @@ class QueryFigures(msgspec.Struct, frozen=True):
     delay
         Seconds after its end at which a window could first be complete, the median.
     held, planning, running
-        Seconds in all.
+        Seconds in all, of its batches.
+    waited
+        Seconds that it was held after its last batch.
     phases
         Results that were late, by the phase that took longest of each; not of a reduce.
     shed
@@ -94,6 +97,12 @@ class QueryFigures(msgspec.Struct, frozen=True):
     resident: int = 0
     windowed: bool = False
     shed: dict[str, int] | None = None
+    waited: float = 0.0
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has an objective and gave no result that could be held against it."""
+        return self.objective is not None and not self.results and not self.resident
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -194,6 +203,32 @@ def spans(recorded: Recorded) -> dict[str, Spans]:
     }
 
 
+def last_waits(recorded: Recorded, name: str) -> list[tuple[float, float]]:
+    """When a query was held after its last batch, until the end if it got no turn any more."""
+    turns = recorded.turns.get(name)
+    if not turns or _resident(recorded, name):
+        return []
+    last = recorded.batches[name][-1] if name in recorded.batches else None
+    after = [turn for turn in turns if last is None or turn.at >= last.written]
+    if not after and last is not None and not last.goes_on:
+        return [(last.written, max(last.written, _end(recorded, name)))]
+    return [(min(turn.held_since, turn.at), turn.at) for turn in after]
+
+
+def last_run(recorded: Recorded, name: str) -> tuple[float, float] | None:
+    """The batch in which a query failed: from its turn on. What else is not out may never begin."""
+    ended, turns = recorded.ended.get(name), recorded.turns.get(name)
+    if ended is None or not ended.error or not turns or _resident(recorded, name):
+        return None
+    began = max([turns[-1].at, *(each.written for each in recorded.batches.get(name, ())[-1:])])
+    return began, max(began, ended.at)
+
+
+def _end(recorded: Recorded, name: str) -> float:
+    ended = recorded.ended.get(name)
+    return recorded.ends if ended is None else ended.at
+
+
 def results(recorded: Recorded, name: str) -> list[Result]:
     """What a query has put out, in order: its windows, or of every batch the oldest row."""
     started = recorded.started.get(name)
@@ -280,7 +315,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     figures = QueryFigures(
         name,
         "running" if ended is None else "failed" if ended.error else "ended",
-        measured(slo, objective, observed, count, late),
+        FAILED if ended and ended.error else measured(slo, objective, observed, count, late),
         started.slo,
         objective,
         started.window,
@@ -301,6 +336,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         started.resident,
         _windowed(recorded, name),
         _summed(reduced).shed if reduced else None,
+        sum(until - since for since, until in last_waits(recorded, name)),
     )
     return figures, latencies
 
