@@ -158,6 +158,8 @@ def test_what_only_the_runtime_knows_is_taken_from_it() -> None:
     seen = only(made, 15.0, Live("held", 10.3, 20.5, slack))
     assert (seen.state, seen.since, seen.due, seen.slack) == ("held", 10.3, 20.5, slack)
     assert seen.waiting_for == "Its next window, expected to be complete in 5.5 s."
+    free = board(Started(0.0, "q", window=WINDOW), out(10.0, 0.2))
+    assert only(free, 15.0, Live("held", 10.3, 20.5, slack)).slack is None, "nothing can be late"
     short = Live("held", 10.3, 20.5, SlackParts(0.1, 20.0, 19.0, 21.0, 0.4))
     assert only(made, 15.0, short).verdict == "at risk"
     assert only(made, 22.0, Live("held", 10.3, 20.5)).verdict == "at risk", "it is overdue"

@@ -168,7 +168,8 @@ METRICS: tuple[_Of, ...] = (
         "Share left of the results that may be late; below 0 it is overdrawn.", _Q,
         _query(lambda q: q.budget)),
     _Of(_GAUGE, "taut_query_slack_seconds",
-        "How long the query could still be left alone; below 0 it is too late.", _Q,
+        "How long the query could still be left alone, or take beyond what is expected while it "
+        "runs; below 0 its next result is expected to be late. Of queries with an objective.", _Q,
         _query(lambda q: None if q.slack is None else q.slack.value)),
     _Of(_GAUGE, "taut_query_due_timestamp_seconds",
         "When the next window is expected to be complete.", _Q, _query(lambda q: q.due)),

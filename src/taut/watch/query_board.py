@@ -166,7 +166,8 @@ class QueryBoard:
             objective=self.objective,
             window=self.started.window,
             due=due if active else None,
-            slack=slack if active else None,
+            # without an objective it is when to run next, and says nothing of being late
+            slack=slack if active and self.objective is not None else None,
             latency=self.latencies.quantiles(now),
             whole=self.latencies.total(),
             observed=observed,

@@ -48,7 +48,10 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting_for
         One plain sentence.
     due
-        When its next window is expected to be complete (epoch seconds).
+        When its next window that is not out is expected to be complete (epoch seconds).
+    slack
+        Until its next result is late, less the work that is still to come: of a turn that is under
+        way, what is left of it. None without an objective.
     observed
         The objective's own measure (its quantile, or the mean) over the last two minutes. Windows
         are measured from when they were due, as the objective is; in ``latency`` from their end.
