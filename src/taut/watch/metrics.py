@@ -149,16 +149,19 @@ METRICS: tuple[_Of, ...] = (
     _Of(_GAUGE, "taut_query_state", "1 for the state that the query is in.", ("query", "state"),
         _states),
     _Of(_GAUGE, "taut_query_latency_seconds",
-        "Latency of results over the last two minutes, by quantile; 1 is the maximum.",
+        "Latency of results over the last two minutes, from a window's end or a row's arrival, by "
+        "quantile; 1 is the maximum.",
         ("query", "quantile"), _latencies),
     _Of(_GAUGE, "taut_query_latency_mean_seconds",
-        "Mean latency of results over the last two minutes.", _Q,
+        "Mean latency of results over the last two minutes, from a window's end or a row's "
+        "arrival.", _Q,
         _query(lambda q: None if q.latency is None else q.latency.mean)),
     _Of(_GAUGE, "taut_query_phase_seconds",
         "Time a batch was held, planning and running over the last two minutes, by quantile.",
         ("query", "phase", "quantile"), _phases),
     _Of(_GAUGE, "taut_query_observed_seconds",
-        "What the objective bounds, as seen over the last two minutes.", _Q,
+        "What the objective bounds, as seen over the last two minutes: from when a window was "
+        "due (its end and its rows' usual delay), or from a row's arrival.", _Q,
         _query(lambda q: q.observed)),
     _Of(_GAUGE, "taut_query_objective_seconds", "The bound that the objective states.", _Q,
         _query(lambda q: q.objective)),
