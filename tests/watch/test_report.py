@@ -497,6 +497,31 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     assert "(worse)" in checked(compare(them[::-1], found[::-1]))
 
 
+def test_latencies_of_two_runs_are_compared_from_the_windows_end() -> None:
+    """The same windows out at the same times, but with another delay learned."""
+
+    def run_with(delay: float, late: float) -> Recorded:
+        them = [batch("q", n, 10 * n, 10 * n + 0.1, 10 * n + late, 10.0 * n) for n in range(1, 5)]
+        return of(started("q"), *(msgspec.structs.replace(each, delay=delay) for each in them))
+
+    a, b = run_with(0.4, 0.8), run_with(0.02, 0.8)
+    found = figures(a), figures(b)
+    assert [f.queries[0].latency.mean for f in found if f.queries[0].latency] == [
+        pytest.approx(0.4), pytest.approx(0.78),
+    ]  # fmt: skip
+    assert [f.queries[0].from_end.mean for f in found if f.queries[0].from_end] == [
+        pytest.approx(0.8), pytest.approx(0.8),
+    ]  # fmt: skip
+    page = checked(compare((a, b), found))
+    assert "(worse)" not in page
+    assert 'windows, mean s</td><td class="n">0.80</td><td class="n">0.80</td>' in page
+    assert "its windows were due 0.40 s after their end in A and 0.020 s in B" in page
+    alike = run_with(0.4, 0.8), run_with(0.44, 1.2)
+    page = checked(compare(alike, (figures(alike[0]), figures(alike[1]))))
+    assert "its windows were due" not in page
+    assert "+50 % (worse)" in page
+
+
 def test_two_runs_that_have_little_in_common() -> None:
     a = of(started("only-a"), started("both"), batch("both", 0, 10.0, 10.1, 10.3, 10.0))
     b = Recorded.of([Run(AT + 1e6, "b", "fcfs", 1, 60.0), started("both", 2.0)])
