@@ -276,7 +276,9 @@ class QueryBoard:
             return due
         last = self._last
         if state == "held":
-            waits = since if last is None else last.planned
+            # before the first watermark the rows that it has read are not out either
+            read = 0.0 if last is None or not self._windowed else last.input
+            waits = since if last is None else last.planned - read
         elif state == "planned" or (state == "running" and self._turn is not None):
             waits = since if last is None else max(since, last.written)
         else:
