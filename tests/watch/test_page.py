@@ -295,26 +295,6 @@ def test_names_are_text_whatever_they_hold(run: Run, server: Server, opened: Ope
     assert page.locator("main img").count() == 0
 
 
-def test_of_a_batch_only_the_results_that_were_late_are_marked(
-    server: Server, opened: Opened
-) -> None:
-    page = opened(server.url)
-    on_time, late = page.evaluate(
-        """async () => {
-          const { Detail } = await import("./assets/detail.js");
-          const detail = new Detail();
-          let drawn;
-          detail.chart.draw = (from, to, data) => (drawn = data);
-          const bar = [80, 85, 86, 90, 7, 3, 1];
-          const latencies = [[90, 0.4], [90, 1.4], [90, 1]];
-          detail.draw({ at: 100 }, { objective: 1, bars: [bar], latencies });
-          return [drawn[1], drawn[2]];
-        }"""
-    )
-    assert on_time == [None, 0.4, None, 1, None]
-    assert late == [None, None, 1.4, None, None]
-
-
 def test_the_card_says_from_when_each_latency_counts(server: Server, opened: Opened) -> None:
     page = opened(server.url)
     told = page.evaluate(
@@ -339,6 +319,26 @@ def test_the_card_says_from_when_each_latency_counts(server: Server, opened: Ope
     assert "Latency of results from when rows came" in rows
     assert "window's end" not in rows
     assert "p50 to max, and the list, count from a window's end" in free
+
+
+def test_of_a_batch_only_the_results_that_were_late_are_marked(
+    server: Server, opened: Opened
+) -> None:
+    page = opened(server.url)
+    on_time, late = page.evaluate(
+        """async () => {
+          const { Detail } = await import("./assets/detail.js");
+          const detail = new Detail();
+          let drawn;
+          detail.chart.draw = (from, to, data) => (drawn = data);
+          const bar = [80, 85, 86, 90, 7, 3, 1];
+          const latencies = [[90, 0.4], [90, 1.4], [90, 1]];
+          detail.draw({ at: 100 }, { objective: 1, bars: [bar], latencies });
+          return [drawn[1], drawn[2]];
+        }"""
+    )
+    assert on_time == [None, 0.4, None, 1, None]
+    assert late == [None, None, 1.4, None, None]
 
 
 @pytest.mark.parametrize("name", ["constructor", "toString", "nowhere", "%"])
