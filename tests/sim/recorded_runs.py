@@ -20,6 +20,8 @@ NAMES = ["least-slack", "round-robin", "spark-default"]
 """Runs one after the other under these policies, before a runtime wrote traces by itself."""
 TRACED, MIXED = "traced", "mixed"
 """Runs under least-slack as a runtime traced them; two queries of the latter have no windows."""
+RATE = "rate"
+"""A run under round-robin of two queries on Spark's rate source, whose rows come once a second."""
 ZERO = 1_700_000_000.0
 
 

@@ -14,7 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
-from tests.sim.recorded_runs import MIXED, NAMES, TRACED, ZERO, made_up, on_spark, past, unpacked
+from tests.sim.recorded_runs import (
+    MIXED,
+    NAMES,
+    RATE,
+    RUNS,
+    TRACED,
+    ZERO,
+    made_up,
+    on_spark,
+    past,
+    unpacked,
+)
 
 from taut import cli
 from taut.errors import TautError
@@ -23,7 +34,7 @@ from taut.sim.replay.command import show
 from taut.sim.replay.costs import Pace, fit
 from taut.sim.replay.past import ROWS_EVERY, pasts, results
 from taut.sim.replay.query import Front
-from taut.sim.replay.run import Figures, Outcome
+from taut.sim.replay.run import Figures, Outcome, _doubts
 from taut.watch.recorded import Recorded, load
 from taut.watch.records import Batch, Ended, Run, Started, Turn, encode
 
@@ -62,6 +73,36 @@ def test_the_policy_that_was_recorded_gives_what_was_recorded(
         if query.startswith("rows"):
             assert found.outcomes[0].queries[query].mean == pytest.approx(figures.mean, rel=0.1)
     assert found.outcomes[0].batches == pytest.approx(found.recorded.batches, rel=0.1)
+
+
+def test_a_watermark_that_moved_on_takes_a_batch_without_rows(tmp_path: Path) -> None:
+    """Rows come once a second: what is due comes out before the next ones, not with them."""
+    recorded = on_spark(RATE, tmp_path)
+    found = replay(recorded, [recorded.run.policy])
+    was, again = found.recorded.all, found.outcomes[0].all
+    assert was is not None
+    assert again is not None
+    assert again.mean == pytest.approx(was.mean, rel=0.1)
+    assert again.p99 == pytest.approx(was.p99, rel=0.1)
+    assert not [note for note in found.notes if "rely" in note]
+
+
+def test_a_replay_that_is_far_off_says_so(tmp_path: Path) -> None:
+    was = Figures(100, 100, 90, 1.0, 1.0, 1.0, 2.0, 2.0)
+
+    def told(**figures: float) -> str:
+        again = replace(was, **figures)
+        return " ".join(_doubts(Outcome("fcfs", was, {}, 1), [Outcome("fcfs", again, {}, 1)]))
+
+    assert told(mean=1.24, p99=1.6) == ""
+    assert told(mean=1.26).startswith("Do not rely on this replay: fcfs")
+    assert told(mean=0.5).startswith("Do not rely on this replay: fcfs")
+    assert told(missing=1).startswith("Do not rely on this replay: fcfs")
+    assert told(p99=1.4).startswith("Do not rely on p99 and max here")
+    recorded = on_spark(TRACED, tmp_path)
+    (note,) = [n for n in replay(recorded, ["least-slack"]).notes if "rely" in n]
+    assert "p99 and max" in note, "its worst result is one of its first"
+    assert not [n for n in replay(recorded, ["least-slack"], after=30.0).notes if "rely" in n]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -199,7 +240,7 @@ def test_nothing_is_read_in_a_gap() -> None:
     them = [past("gap", gaps=gaps), past("other", offset=3.0)]
     recorded = made_up(them, "round-robin", ALONE, 200.0)
     reads = [batch.planned - ZERO for batch in recorded.batches["gap"]]
-    assert not [read for read in reads if 50.5 < read < 90.0]
+    assert len([read for read in reads if 50.5 < read < 90.0]) <= 1, "for its watermark"
     n = next(n for n, read in enumerate(reads) if read >= 90.0)
     # on Spark such a batch is planned before it has a turn
     first = replace(recorded.batches["gap"][n], planned=ZERO + 90.0)
@@ -347,6 +388,21 @@ def test_the_command(tmp_path: Path) -> None:
     assert set(written["recorded"]["queries"]) == {f"ads-{n}" for n in range(8)}
 
 
+def test_the_command_prints_figures_and_reads_packed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        cli.main, ["replay", str(RUNS / "rate.jsonl.gz"), "--policies", "fcfs", "--json", "-"]
+    )
+    assert done.exit_code == 0, done.output
+    assert [each["policy"] for each in json.loads(done.stdout)["outcomes"]] == [
+        "round-robin",
+        "fcfs",
+    ]
+    assert not list(tmp_path.iterdir()), "no file of that name"
+
+
 def test_the_command_shows_every_query(tmp_path: Path) -> None:
     folder = unpacked("least-slack", tmp_path)
     code, said = run(
@@ -394,6 +450,15 @@ def test_the_command_refuses(tmp_path: Path) -> None:
     code, said = run(str(unpacked("least-slack", tmp_path)), "--policies", "oldest")
     assert code == 1
     assert "one of: least-slack" in " ".join(said.split())
+    run_of_a_minute = str(unpacked("least-slack", tmp_path))
+    code, said = run(run_of_a_minute, "--policies", "fcfs", "--after", "100000")
+    assert (code, "no result ended so late" in said) == (1, True), said
+    assert re.search(r"recorded for \d+ s", " ".join(said.split()))
+    code, said = run(run_of_a_minute, "--policies", "fcfs", "--after", "-5")
+    assert (code, "-5" in said) == (2, True), said
+    (tmp_path / "file").write_text("")
+    code, said = run(run_of_a_minute, "--policies", "fcfs", "--json", str(tmp_path / "file" / "x"))
+    assert (code, "cannot be written" in said, "Traceback" in said) == (1, True, False), said
     newer = tmp_path / "000001.jsonl"
     newer.write_bytes(encode(Run(ZERO, "r", "fcfs", 1, 60.0, version=99)) + b"\n")
     code, said = run(str(newer), "--policies", "fcfs")

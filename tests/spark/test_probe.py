@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from taut.policy.slack import LeastSlack
+from taut.policy.turns import Turn
+from taut.policy.view import Slack
 from taut.spark.probe import BatchFacts, BatchReader, Probe, ProgressFacts
 from taut.spark.window import Shape, Window
 
@@ -93,6 +96,57 @@ def test_without_a_window_the_oldest_unread_row_counts() -> None:
     assert view.streams == ()
     assert view.oldest == 100.0
     assert view.batches == 1
+
+
+def test_while_a_turn_lasts_only_what_is_left_of_it_is_taken_off() -> None:
+    """The window that ends at 1,200 and is due at 1,200.5 is out at 1,200.9, on time by far."""
+    probe, policy = live(20), LeastSlack()
+    cost = probe.view(1_200.5, 1_191.0, 1_190.0).batch_cost
+    assert cost == pytest.approx(0.2, abs=0.01)
+
+    def shown(now: float, turn: Turn) -> Slack:
+        view = probe.view(now, now, now)
+        return probe.at_work(now, view, turn, policy.slack(now, view))
+
+    held = policy.slack(1_200.5, probe.view(1_200.5, 1_191.0, 1_190.0))
+    assert held.cost >= 2 * cost, "of a held query all of it"
+    turn = Turn(1_200.51, "swept", 1_200.0, "policy", 1_191.0)
+    probe.resumed(1_200.51)
+    just_begun = shown(1_200.52, turn)
+    assert just_begun.value == pytest.approx(held.value, abs=0.06)
+    probe.planned(BatchFacts(1_200.52, 1_190.21), nothing)
+    turn.in_batch = True
+    assert probe.emits() is None, "it reads"
+    assert shown(1_200.62, turn).cost == pytest.approx(2 * cost - 0.11, abs=0.02)
+    probe.written(1_200.71)
+    turn.in_batch, turn.batches = False, 1
+    probe.planned(BatchFacts(1_200.72, 1_200.02), nothing)
+    turn.in_batch = True
+    assert probe.emits() == pytest.approx(1_200.5, abs=0.01), "not the window after"
+    values = [shown(1_200.72 + step / 20, turn) for step in range(4)]
+    assert all(each.value == pytest.approx(values[0].value, abs=0.02) for each in values)
+    assert values[0].value == pytest.approx(1_201.5 - 1_200.9, abs=0.03), "as it comes out"
+    assert [each.cost for each in values] == sorted((e.cost for e in values), reverse=True)
+    hangs = shown(1_201.6, turn)
+    assert hangs.cost == 0.0, "never below none"
+    assert hangs.value == pytest.approx(-0.1, abs=0.01)
+    decides = policy.slack(1_201.6, probe.view(1_201.6, 0.0, 0.0))
+    assert decides.cost == pytest.approx(2 * cost), "as before"
+
+
+def test_rows_at_work_have_waited_since_they_came() -> None:
+    probe, policy = Probe("q", Shape(None, False, False, False), objective=2.0), LeastSlack()
+    for at in (100.0, 101.0, 102.0, 103.0):
+        turn(probe, at, 0.0)
+    probe.resumed(105.0)
+    probe.planned(BatchFacts(105.0, 0.0), nothing)
+    view = probe.view(105.1, 105.1, 105.1)
+    runs = Turn(105.0, "batch", None, "policy", 103.2, in_batch=True)
+    slack = probe.at_work(105.1, view, runs, policy.slack(105.1, view))
+    assert slack.due == pytest.approx(105.0), "the oldest came at 103"
+    assert slack.cost == pytest.approx(0.1, abs=0.01)
+    waits = probe.at_work(105.1, view, None, policy.slack(105.1, view))
+    assert waits.cost == pytest.approx(0.2, abs=0.01), "it waits for its turn"
 
 
 def test_rows_and_selectivity_are_sampled() -> None:

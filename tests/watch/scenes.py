@@ -168,6 +168,8 @@ class Scene:
                 verdict = "at risk"
         if not took:
             verdict = "no data"
+        if kind == "failed":
+            verdict = "failed"
         since = bars[-1].written if bars else self.start
         results = int((now - self.start) / length) + 400
         return QueryNow(

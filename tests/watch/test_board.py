@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from taut.slo import Slo
 from taut.watch.board import MOST_ENDED, MOST_OTHERS, Board
+from taut.watch.metrics import VERDICTS
 from taut.watch.query_board import MOST_BARS, MOST_POINTS, Live
 from taut.watch.records import (
     Batch,
@@ -157,6 +158,8 @@ def test_what_only_the_runtime_knows_is_taken_from_it() -> None:
     seen = only(made, 15.0, Live("held", 10.3, 20.5, slack))
     assert (seen.state, seen.since, seen.due, seen.slack) == ("held", 10.3, 20.5, slack)
     assert seen.waiting_for == "Its next window, expected to be complete in 5.5 s."
+    free = board(Started(0.0, "q", window=WINDOW), out(10.0, 0.2))
+    assert only(free, 15.0, Live("held", 10.3, 20.5, slack)).slack is None, "nothing can be late"
     short = Live("held", 10.3, 20.5, SlackParts(0.1, 20.0, 19.0, 21.0, 0.4))
     assert only(made, 15.0, short).verdict == "at risk"
     assert only(made, 22.0, Live("held", 10.3, 20.5)).verdict == "at risk", "it is overdue"
@@ -173,7 +176,7 @@ def test_rows_of_a_reduce_are_what_counts() -> None:
     made.observe(Reduced(2.0, "q", 0, 1.0, rows=110, on_time=95, late=5, shed={"late": 10}))
     made.observe(Reduced(3.0, "q", 1, 1.0, rows=20, on_time=20, shed={"late": 1}, hot=3))
     made.observe(Batch("q", 1, 2.0, 2.0, 2.0, 2.0, 3.0, 1.0))
-    snapshot = made.snapshot(4.0)
+    snapshot = made.snapshot(3.0)
     (seen,), (reduce,) = snapshot.queries, snapshot.reduces
     assert (seen.results, seen.late, seen.verdict) == (131, 16, "met")
     assert (reduce.rows, reduce.on_time, reduce.late, reduce.hot) == (130, 115, 5, 3)
@@ -241,7 +244,7 @@ def test_plans_ends_failures_and_what_is_missing() -> None:
     assert snapshot.plans[0].expected == 0.5
     assert snapshot.notes == ("policy failed", "12 records were left out: disk full")
     (seen,) = snapshot.queries
-    assert (seen.state, seen.error) == ("failed", "boom")
+    assert (seen.state, seen.verdict, seen.error) == ("failed", "failed", "boom")
     assert seen.waiting_for == "Nothing: it has failed (boom)."
     made.observe(started())
     assert only(made, 5.0).state == "waiting for data", "started again under the same name"
@@ -365,7 +368,7 @@ def test_whatever_is_told_it_stands(told: list[Record], now: float) -> None:
     for query in snapshot.queries:
         assert query.on_time is None or 0.0 <= query.on_time <= 1.0
         assert query.budget is None or query.budget <= 1.0
-        assert query.verdict in ("met", "at risk", "missed", "no objective", "no data")
+        assert query.verdict in VERDICTS
         assert query.waiting_for.endswith(".")
 
 
@@ -390,8 +393,10 @@ def test_the_result_to_come_is_at_risk_once_it_is_late_and_then_missed() -> None
             assert verdict(said, 5.6, 1.0, 3.5, None, state) == "missed"
     assert verdict("met", 4.0, 1.0, 3.5, short, "held") == "at risk"
     assert verdict("met", 4.0, 1.0, 3.5, short, "running") == "met"
-    for state in ("waiting for data", "ended", "failed"):
+    for state in ("waiting for data", "ended"):
         assert verdict("met", 500.0, 1.0, 3.0, short, state) == "met", "nothing is due"
+    for said in ("met", "no data", "no objective"):
+        assert verdict(said, 500.0, None, None, None, "failed") == "failed"
 
 
 def test_an_idle_stream_is_not_late() -> None:
@@ -421,6 +426,35 @@ def test_a_batch_without_windows_that_hangs_is_missed() -> None:
     free = board(started(), Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, goes_on=True))
     seen = only(free, 130.0, Live("running", 0.0))
     assert seen.verdict == "met", "who takes no turns may be idle"
+
+
+def test_rows_that_wait_for_a_turn_are_late_as_well() -> None:
+    done = Batch("q", 0, 100.0, 100.0, 100.1, 100.2, 100.4, input=0.5)
+    made = board(started(), Turn(100.0, "q", 99.0, "batch", "policy"), done)
+    moments = (101.0, 101.2, 102.2, 190.0, 700.0)
+    for live in (Live("held", 100.4), None):
+        verdicts = [only(made, now, live).verdict for now in moments]
+        assert verdicts == ["met", "at risk", "missed", "missed", "missed"]
+    first = board(started())
+    assert only(first, 109.0, Live("planned", 100.0)).verdict == "missed", "its first turn"
+    assert only(first, 109.0, Live("waiting for data", 100.0)).verdict == "no data"
+    assert only(first, 109.0, Live("running", 100.0)).verdict == "no data", "it takes no turns"
+
+
+def test_a_first_window_that_waits_for_a_turn_is_late_as_well() -> None:
+    """A query that was let read nothing but its empty first batch has no watermark yet."""
+    first = Batch("q", 0, 101.0, 101.0, 101.1, 101.2, 101.4, input_known=False)
+    made = board(started(window=WINDOW), Turn(101.0, "q", 100.5, "batch", "planned"), first)
+    for live in (Live("held", 101.4), None):
+        moments = (105.0, 110.9, 111.1, 112.1, 200.0)
+        verdicts = [only(made, now, live).verdict for now in moments]
+        assert verdicts == ["no data", "no data", "at risk", "missed", "missed"]
+    assert only(made, 200.0, Live("waiting for data", 101.4)).verdict == "no data"
+    assert only(made, 112.1, Live("running", 111.5)).verdict == "no data", "its window ends at 120"
+    made.observe(Batch("q", 1, 200.0, 200.0, 200.1, 200.2, 200.4, input=99.0))
+    assert only(made, 200.5, Live("held", 200.4)).verdict == "missed", "of what it has read"
+    seen = only(made, 200.0, Live("held", 101.4))
+    assert (seen.results, seen.budget, seen.on_time) == (0, None, None), "nothing is known of them"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 from tests.watch.scenes import Scene
 
+from taut.watch.board import Board
 from taut.watch.metrics import METRICS, exposition
+from taut.watch.records import Ended, Run, Started
 from taut.watch.snapshot import QueryNow, Snapshot
 
 START = 1_794_900_000.0
@@ -136,6 +138,23 @@ def test_exactly_one_verdict_holds() -> None:
             if name == "taut_query_verdict" and dict(labels)["query"] == query.name and holds
         ]
         assert held == [query.verdict]
+
+
+def test_the_alerts_of_the_docs_fire_for_a_query_that_has_failed() -> None:
+    board = Board()
+    board.observe(Run(0.0, "r", "least-slack", concurrency=2, hold_limit=60.0))
+    board.observe(Started(0.0, "q", "p99 <= 1 s", 1.0, 0.99))
+    board.observe(Ended(5.0, "q", "the sink said no"))
+    seen = samples(board.snapshot(6.0))
+    asked = re.findall(r'expr: (taut_query_verdict)\{verdict="([a-z ]+)"\} == 1', DOCS.read_text())
+    assert {verdict for _, verdict in asked} == {"missed", "failed"}
+    fire = [
+        verdict
+        for name, verdict in asked
+        if seen[name, frozenset({("query", "q"), ("verdict", verdict)})] == 1.0
+    ]
+    assert fire == ["failed"]
+    assert not any(name == "taut_query_error_budget_ratio" for name, _ in seen), "none is known"
 
 
 def test_names_keep_the_rules() -> None:

@@ -398,6 +398,32 @@ def test_names_are_text_whatever_they_hold(run: Run, server: Server, opened: Ope
     assert page.locator("main img").count() == 0
 
 
+def test_the_card_says_from_when_each_latency_counts(server: Server, opened: Opened) -> None:
+    page = opened(server.url)
+    told = page.evaluate(
+        """async () => {
+          const { Detail } = await import("./assets/detail.js");
+          const detail = new Detail();
+          const latency = { p50: 0.8, p90: 0.9, p99: 1, p999: 1, max: 1, mean: 0.8 };
+          const query = { name: "q", state: "held", verdict: "missed", latency, waiting_for: "",
+            window: [5, 5, 0], objective: 0.5, observed: 0.6, budget: -10.1, latencies: [] };
+          const said = (more) => {
+            detail.update({ at: 100 }, { ...query, ...more }, true);
+            return detail.node.textContent.replaceAll("\u00a0", " ");
+          };
+          return [said({}), said({ window: null }), said({ objective: null, observed: null })];
+        }"""
+    )
+    windows, rows, free = told
+    assert "by the objective600 ms" in windows
+    assert "p50 to max count from a window's end; by the objective" in windows
+    assert "Latency of results from when they were due, last two minutes" in windows
+    assert "budget leftoverdrawn 11.1 x" in windows
+    assert "Latency of results from when rows came" in rows
+    assert "window's end" not in rows
+    assert "p50 to max, and the list, count from a window's end" in free
+
+
 def test_of_a_batch_only_the_results_that_were_late_are_marked(
     server: Server, opened: Opened
 ) -> None:

@@ -36,6 +36,7 @@ from taut.watch.records import (
 )
 from taut.watch.report import compare, figures, report
 from taut.watch.report.figures import QueryFigures
+from taut.watch.report.page import rows
 from taut.watch.report.svg import Mark, joined, nice_top, thinned, ticks
 from taut.watch.snapshot import QueryNow
 
@@ -178,7 +179,7 @@ def test_a_query_that_was_started_again_is_another_one() -> None:
         first, second = found["q"], found["q (2)"]
         assert (second.results, second.late, second.verdict, second.objective) == (7, 0, "met", 2.0)
         assert (first.results, first.late, first.verdict, first.objective) == (
-            10, 10, "missed", 1.0,
+            10, 10, "failed" if between else "missed", 1.0,
         )  # fmt: skip
         assert first.worst[0].query == "q"
         assert first.state == ("failed" if between else "running")
@@ -344,15 +345,35 @@ def test_verdicts() -> None:
     )  # fmt: skip
     found = {q.name: q for q in figures(recorded).queries}
     assert {name: q.verdict for name, q in found.items()} == {
-        "met": "met", "near": "at risk", "late": "missed", "silent": "no data",
+        "met": "met", "near": "at risk", "late": "failed", "silent": "no data",
         "free": "no objective",
     }  # fmt: skip
     assert (found["late"].state, found["met"].state, found["near"].state) == (
         "failed", "ended", "running",
     )  # fmt: skip
     page = page_of(recorded)
-    assert "2 of 3 queries met their objectives" in page
+    assert "2 of 4 queries met their objectives (1 failed, 1 gave no result): 66.7 %" in page
     assert "the &lt;sink&gt; said no" in page
+
+
+def test_a_query_that_was_starved_until_the_end_is_shown() -> None:
+    recorded = of(
+        started("starved"), started("broken"), started("busy"),
+        turn("starved", 0.5, 1.0), batch("starved", 0, 1.0, 1.1, 1.2),
+        turn("busy", 0.5, 1.0), batch("busy", 0, 1.0, 1.1, 90.0, 10.0),
+        turn("broken", 2.0, 60.0), Ended(AT + 62.0, "broken", "no"), Ended(AT + 95.0, "starved"),
+    )  # fmt: skip
+    found = {q.name: q for q in figures(recorded).queries}
+    assert found["starved"].waited == pytest.approx(95.0 - 1.2)
+    assert found["broken"].waited == pytest.approx(58.0)
+    assert found["busy"].waited == pytest.approx(95.0 - 90.0)
+    held = {row.name: row.stretches["held"] for row in rows(recorded)}
+    assert held["starved"][-1] == pytest.approx((AT + 1.2, AT + 95.0))
+    ran = {row.name: row.stretches["running"] for row in rows(recorded)}
+    assert ran["broken"] == [pytest.approx((AT + 60.0, AT + 62.0))]
+    page = page_of(recorded)
+    assert "0 of 3 queries met their objectives (1 failed, 1 gave no result)" in page
+    assert "starved gave no result; it was held for 94 s." in page
 
 
 def test_late_rows_are_told_apart_by_phase_as_well() -> None:
@@ -474,6 +495,31 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     for text in ("differs", "round-robin", "(better)", "points (better)", "ads-7, B"):
         assert text in page
     assert "(worse)" in checked(compare(them[::-1], found[::-1]))
+
+
+def test_latencies_of_two_runs_are_compared_from_the_windows_end() -> None:
+    """The same windows out at the same times, but with another delay learned."""
+
+    def run_with(delay: float, late: float) -> Recorded:
+        them = [batch("q", n, 10 * n, 10 * n + 0.1, 10 * n + late, 10.0 * n) for n in range(1, 5)]
+        return of(started("q"), *(msgspec.structs.replace(each, delay=delay) for each in them))
+
+    a, b = run_with(0.4, 0.8), run_with(0.02, 0.8)
+    found = figures(a), figures(b)
+    assert [f.queries[0].latency.mean for f in found if f.queries[0].latency] == [
+        pytest.approx(0.4), pytest.approx(0.78),
+    ]  # fmt: skip
+    assert [f.queries[0].from_end.mean for f in found if f.queries[0].from_end] == [
+        pytest.approx(0.8), pytest.approx(0.8),
+    ]  # fmt: skip
+    page = checked(compare((a, b), found))
+    assert "(worse)" not in page
+    assert 'windows, mean s</td><td class="n">0.80</td><td class="n">0.80</td>' in page
+    assert "its windows were due 0.40 s after their end in A and 0.020 s in B" in page
+    alike = run_with(0.4, 0.8), run_with(0.44, 1.2)
+    page = checked(compare(alike, (figures(alike[0]), figures(alike[1]))))
+    assert "its windows were due" not in page
+    assert "+50 % (worse)" in page
 
 
 def test_two_runs_that_have_little_in_common() -> None:

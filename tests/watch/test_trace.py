@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import logging
 import os
 import subprocess
@@ -188,6 +189,16 @@ def test_a_line_that_is_cut_off_is_the_end(tmp_path: Path) -> None:
     for cut in range(1, len(encode(batch(1)))):
         path = lines(tmp_path / "000001.jsonl", encode(batch(1))[:cut])
         assert batches(read(path)) == [0]
+
+
+def test_a_file_packed_with_gzip_is_read_as_it_is(tmp_path: Path) -> None:
+    plain = lines(tmp_path / "000001.jsonl", encode(batch(1)) + b"\n")
+    packed = tmp_path / "kept.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert list(read(packed)) == list(read(plain))
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(TautError, match=r"kept.jsonl.gz: cannot be read"):
+        list(read(packed))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from taut.policy.cost import BatchCost
 from taut.policy.slack import DelayHistory
-from taut.policy.view import Delay, Operator, QueryView, Stream
+from taut.policy.turns import Turn
+from taut.policy.view import Delay, Operator, QueryView, Slack, Stream
 from taut.spark.window import Shape, Window
 
 if TYPE_CHECKING:
@@ -313,6 +314,40 @@ class Probe:
             objective=0.0 if self._eager else self.objective,
             operators=(Operator(queued, known.selectivity, known.row_cost),),
         )
+
+    def at_work(self, now: float, view: QueryView, turn: Turn | None, slack: Slack) -> Slack:
+        """The slack of what comes out with the turn that it has, or that its batch waits for.
+
+        Of its cost only what is still to come is taken off. Policies decide by ``slack``, which is
+        that of ``view``: of a query that is held.
+        """
+        left = self._left(now, view, turn)
+        due = self.emits()
+        if due is not None:
+            return Slack(due + view.objective - now - left, due, due, due, left)
+        if view.streams or not (turn is None or turn.in_batch):
+            return replace(slack, value=slack.value + slack.cost - left, cost=left)
+        limit = view.oldest - (self._arrived_over or 0.0) + view.objective
+        return Slack(limit - now - left, limit, limit, limit, left)
+
+    def emits(self) -> float | None:
+        """When the first window was due that comes out with the planned batch; None if none does.
+
+        Its watermark has passed them, so that a view is of the windows after.
+        """
+        if self.window is None or not self._ends(*self._swept):
+            return None
+        return self.window.end_after(self._swept[0]) + max(0.0, self._delays.estimate().mean)
+
+    def _left(self, now: float, view: QueryView, turn: Turn | None) -> float:
+        """Seconds that it is expected to take from now to its output, once it has its turn."""
+        planned = turn is None or turn.in_batch
+        input_seconds = self._input if planned else max(0.0, now - view.oldest)
+        batch = view.batch_cost + self._cost.per_second * input_seconds
+        gone = 0.0 if turn is None else max(0.0, now - max(self._started, turn.started))
+        done = 0 if turn is None else turn.batches
+        more = 0 if self.emits() is not None else max(0, view.batches - done - 1)
+        return max(0.0, batch - gone) + more * view.batch_cost
 
     def learn_window(self, window: Window) -> None:
         """Take a window that was learned from the output."""

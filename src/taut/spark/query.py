@@ -363,6 +363,10 @@ class Query(_Started):
         reckon = getattr(turns.policy, "slack", None)
         slack = turns.slack(self.name) if reckon is None else reckon(now, view)
         due = max((s.sweep + s.delay.mean for s in view.streams), default=None)
+        if turns.state(self.name) in (State.PLANNED, State.RUNNING):
+            due = self.probe.emits() or due
+            if reckon is not None and slack is not None:
+                slack = self.probe.at_work(now, view, turns.turn(self.name), slack)
         return Stands(turns.state(self.name).value, turns.since(self.name), due, slack)
 
     def drain(self) -> None:

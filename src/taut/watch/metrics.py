@@ -19,7 +19,7 @@ from taut.watch.snapshot import PlanNow, Quantiles, QueryNow, ReduceNow, Snapsho
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values and a value; None where there is none yet, which is no sample."""
 
-VERDICTS = ("met", "at risk", "missed", "no objective", "no data")
+VERDICTS = ("met", "at risk", "missed", "failed", "no objective", "no data")
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
 
 
@@ -149,16 +149,19 @@ METRICS: tuple[_Of, ...] = (
     _Of(_GAUGE, "taut_query_state", "1 for the state that the query is in.", ("query", "state"),
         _states),
     _Of(_GAUGE, "taut_query_latency_seconds",
-        "Latency of results over the last two minutes, by quantile; 1 is the maximum.",
+        "Latency of results over the last two minutes, from a window's end or a row's arrival, by "
+        "quantile; 1 is the maximum.",
         ("query", "quantile"), _latencies),
     _Of(_GAUGE, "taut_query_latency_mean_seconds",
-        "Mean latency of results over the last two minutes.", _Q,
+        "Mean latency of results over the last two minutes, from a window's end or a row's "
+        "arrival.", _Q,
         _query(lambda q: None if q.latency is None else q.latency.mean)),
     _Of(_GAUGE, "taut_query_phase_seconds",
         "Time a batch was held, planning and running over the last two minutes, by quantile.",
         ("query", "phase", "quantile"), _phases),
     _Of(_GAUGE, "taut_query_observed_seconds",
-        "What the objective bounds, as seen over the last two minutes.", _Q,
+        "What the objective bounds, as seen over the last two minutes: from when a window was "
+        "due (its end and its rows' usual delay), or from a row's arrival.", _Q,
         _query(lambda q: q.observed)),
     _Of(_GAUGE, "taut_query_objective_seconds", "The bound that the objective states.", _Q,
         _query(lambda q: q.objective)),
@@ -168,7 +171,8 @@ METRICS: tuple[_Of, ...] = (
         "Share left of the results that may be late; below 0 it is overdrawn.", _Q,
         _query(lambda q: q.budget)),
     _Of(_GAUGE, "taut_query_slack_seconds",
-        "How long the query could still be left alone; below 0 it is too late.", _Q,
+        "How long the query could still be left alone, or take beyond what is expected while it "
+        "runs; below 0 its next result is expected to be late. Of queries with an objective.", _Q,
         _query(lambda q: None if q.slack is None else q.slack.value)),
     _Of(_GAUGE, "taut_query_due_timestamp_seconds",
         "When the next window is expected to be complete.", _Q, _query(lambda q: q.due)),

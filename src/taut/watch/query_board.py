@@ -166,12 +166,13 @@ class QueryBoard:
             objective=self.objective,
             window=self.started.window,
             due=due if active else None,
-            slack=slack if active else None,
+            # without an objective it is when to run next, and says nothing of being late
+            slack=slack if active and self.objective is not None else None,
             latency=self.latencies.quantiles(now),
             whole=self.latencies.total(),
             observed=observed,
             on_time=self._on_time(),
-            budget=budget(slo, self.results, self.late),
+            budget=budget(slo, self.results, self.late) if self.results else None,
             results=self.results,
             late=self.late,
             batches=self.batches,
@@ -250,24 +251,41 @@ class QueryBoard:
         return 1.0 - self.late / self.results
 
     def _due(self) -> float | None:
-        window, last = self.started.window, self._last
-        if window is None or last is None or last.watermark <= 0:
+        last = self._last
+        if last is None or last.watermark <= 0:
             return None
-        length, slide, start = window
-        passed = math.floor((last.watermark - start - length) / slide)
-        return (passed + 1) * slide + start + length + last.delay
+        end = self._end_after(last.watermark)
+        return None if end is None else end + last.delay
+
+    def _end_after(self, time: float) -> float | None:
+        """The end of the first window that ends past a time, where its window is known."""
+        if self.started.window is None:
+            return None
+        length, slide, start = self.started.window
+        passed = math.floor((time - start - length) / slide)
+        return (passed + 1) * slide + start + length
 
     def _could_be_out(self, state: str, since: float, due: float | None) -> float | None:
         """When the result to come could first be out: of rows, when their batch was taken up.
 
-        Of a query that takes no turns that is not known, nor since when rows wait that no batch
-        has read.
+        Of a held query that is when it last read: rows are taken to have come since. Before a
+        window's first watermark it is the end of the window that runs then, as if event time were
+        the clock's. Of a query that takes no turns it is not known.
         """
-        if due is not None or self._windowed or self._turn is None or self.started.resident:
+        if due is not None or self.started.resident:
             return due
-        if state not in ("running", "planned"):
+        last = self._last
+        if state == "held":
+            # before the first watermark the rows that it has read are not out either
+            read = 0.0 if last is None or not self._windowed else last.input
+            waits = since if last is None else last.planned - read
+        elif state == "planned" or (state == "running" and self._turn is not None):
+            waits = since if last is None else max(since, last.written)
+        else:
             return None
-        return since if self._last is None else max(since, self._last.written)
+        if self._windowed:
+            return self._end_after(waits)
+        return waits
 
     def _phases_now(self, now: float) -> dict[str, Quantiles]:
         found = {phase: each.quantiles(now) for phase, each in self._phases.items()}

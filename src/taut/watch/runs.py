@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -24,6 +26,7 @@ VARIABLE = "TAUT_TRACE"
 
 _FILE = re.compile(r"(\d{6,})\.jsonl")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
+_GZIP = b"\x1f\x8b"
 _LONGEST_HEAD = 65_536
 _STILLBORN_S = 3_600.0
 _OFF = {"off", "false", "no", "0"}
@@ -136,7 +139,7 @@ def read(folder: str | Path) -> Iterator[Record]:
     Parameters
     ----------
     folder
-        Of a run; or of several, for the newest; or a single file.
+        Of a run; or of several, for the newest; or a single file, which may be packed with gzip.
 
     Raises
     ------
@@ -212,23 +215,29 @@ def _files(place: Path) -> list[Path]:
 
 
 def _records(path: Path) -> Iterator[Record]:
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            record = decode(line)
+        except msgspec.DecodeError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise TautError(_wrong(path, number, line, error)) from None
+        if isinstance(record, Run) and record.version > VERSION:
+            raise TautError(_newer(path, record.version))
+        yield record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, packed with gzip or not; none of one that is gone."""
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            packed = file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP
+            with gzip.open(file) if packed else contextlib.nullcontext(file) as lines:
+                yield from lines
     except FileNotFoundError:
         return  # the oldest file of a run that goes on
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TautError(f"trace {path}: cannot be read: {error}") from None
-    with file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = decode(line)
-            except msgspec.DecodeError as error:
-                if not line.endswith(b"\n"):
-                    return
-                raise TautError(_wrong(path, number, line, error)) from None
-            if isinstance(record, Run) and record.version > VERSION:
-                raise TautError(_newer(path, record.version))
-            yield record
 
 
 def _wrong(path: Path, number: int, line: bytes, error: Exception) -> str:

@@ -44,11 +44,14 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
         ``met``, ``at risk``, ``missed``, ``no objective`` or ``no data``: the measure that the
         objective is about, over the last two minutes, against it. At risk: the result to come is
         late or has less slack than it costs, or the measure is within a tenth of the objective.
-        Missed as well: the result to come is late by the objective again.
+        Missed as well: the result to come is late by the objective again. ``failed``: it has.
     waiting_for
         One plain sentence.
     due
-        When its next window is expected to be complete (epoch seconds).
+        When its next window that is not out is expected to be complete (epoch seconds).
+    slack
+        Until its next result is late, less the work that is still to come: of a turn that is under
+        way, what is left of it. None without an objective.
     observed
         The objective's own measure (its quantile, or the mean) over the last two minutes. Windows
         are measured from when they were due, as the objective is; in ``latency`` from their end.
@@ -58,7 +61,8 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
         apart; of a reduce, rows. And how many of them were late; of a reduce, or were shed.
     on_time, budget
         Share of results on time since the start; share of the results that may be late by the
-        objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective.
+        objective that is left: 1 is untouched, below 0 is overdrawn. None without an objective,
+        and before the first result.
     latencies
         (written, latency) of the last results, for the picture: from when each was due, as the
         objective counts; at most 240.

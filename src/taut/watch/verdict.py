@@ -10,7 +10,7 @@ from taut.slo import Slo
 from taut.watch.records import SlackParts
 
 MET, AT_RISK, MISSED = "met", "at risk", "missed"
-NO_OBJECTIVE, NO_DATA = "no objective", "no data"
+NO_OBJECTIVE, NO_DATA, FAILED = "no objective", "no data", "failed"
 
 _NEAR = 0.9
 """Of the objective: from there on it is at risk."""
@@ -57,13 +57,16 @@ def verdict(
     """What the last results say, and what is known of the one to come.
 
     One that is not out when it had to be is late, whenever it comes: at risk, and a miss once it
-    is late by the objective again. While there are no rows to read nothing is due.
+    is late by the objective again. While there are no rows to read nothing is due. Whatever a query
+    has met until then, once it has failed nothing more comes of it.
 
     Parameters
     ----------
     due
         When the result to come could first be out, if that is known.
     """
+    if state == "failed":
+        return FAILED
     if objective is None or said == MISSED or state not in _AT_WORK:
         return said
     late_by = -math.inf if due is None else now - due - objective

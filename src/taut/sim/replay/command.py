@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--after",
+    type=click.FloatRange(min=0.0),
     default=0.0,
     metavar="SECONDS",
     help="Leave what ended earlier than so far into the run out of the figures, such as its start.",
 )
 @click.option("--by-query", is_flag=True, help="Show every query's figures as well.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures there as well."
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Write the figures there as well; - prints them and no tables.",
 )
 def command(
     run: Path | None,
@@ -62,20 +67,32 @@ def command(
     recorded = load(run or newest())
     if recorded.run.policy in known_policies() and recorded.run.policy not in names:
         names = [recorded.run.policy, *names]
-    lines = not console.is_terminal
-    with console.status("reading") as status:
+    printed = str(json_file) == "-"
+    lines = printed or not console.is_terminal
+    with contextlib.nullcontext() if printed else console.status("reading") as status:
 
         def told(policy: str) -> None:
-            status.update(f"replaying {policy}")
+            if status is not None:
+                status.update(f"replaying {policy}")
             if lines:
                 click.echo(f"replaying {policy}", err=True)
 
         found = replay(recorded, names, concurrency=concurrency, after=after, told=told)
+    if printed:
+        click.echo(_json(found), nl=False)
+        return
     show(console, found, by_query)
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        try:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            json_file.write_bytes(_json(found))
+        except OSError as error:
+            raise click.ClickException(f"--json {json_file}: cannot be written: {error}") from None
         console.print(f"figures: {json_file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _json(found: Replay) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
 
 
 def show(console: Console, found: Replay, by_query: bool = False) -> None:

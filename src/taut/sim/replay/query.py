@@ -171,6 +171,8 @@ class Replayed(QueryAtWork):
         return self.past_record.cost.predict(self._input) * self._noise
 
     def next_data(self, now: float) -> float:
+        if self.past_record.slide is not None and self.watermark > self._ran_with:
+            return now  # a watermark that has moved on takes a batch, also without rows
         return self.past_record.front.next_data(now)
 
     def over(self, now: float) -> bool:

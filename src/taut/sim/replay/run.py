@@ -19,6 +19,8 @@ from taut.watch.recorded import Recorded, RunError
 
 STOCK = "spark-default"
 """No gate: every query runs as fast as it can, as Spark does by itself."""
+_FAR = 0.25
+"""Of what was recorded: a replay of the same policy that is further off is not to be relied on."""
 _PATIENCE = 4.0
 """A policy gets so many times the length of the run to bring out what was recorded."""
 
@@ -125,6 +127,12 @@ def replay(
     pace, past, left_out = pasts(recorded)
     turns_at_a_time = recorded.run.concurrency if concurrency is None else concurrency
     length = max(1.0, recorded.ends - recorded.begins)
+    was = _as_recorded(recorded, past, after)
+    if after > 0.0 and was.all is None:
+        raise RunError(
+            f"after={after:g}: no result ended so late into the run, which was recorded for "
+            f"{length:.0f} s"
+        )
     outcomes = []
     for policy in policies:
         told(policy)
@@ -140,12 +148,16 @@ def replay(
         recorded.run.run,
         recorded.run.policy,
         turns_at_a_time,
-        _as_recorded(recorded, past, after),
+        was,
         tuple(outcomes),
         pace.slowed,
         pace.assumed,
         pace.most,
-        (*_notes(recorded, pace, policies, past, turns_at_a_time), *left_out),
+        (
+            *(_doubts(was, outcomes) if concurrency in (None, recorded.run.concurrency) else ()),
+            *_notes(recorded, pace, policies, past, turns_at_a_time, after),
+            *left_out,
+        ),
     )
 
 
@@ -219,12 +231,36 @@ def _figures(rows: Sequence[tuple[float, float, float]]) -> Figures:
     )
 
 
+def _doubts(was: Outcome, outcomes: Sequence[Outcome]) -> list[str]:
+    """Whether the policy that was recorded comes out too far from what was."""
+    again = next((each.all for each in outcomes if each.policy == was.policy), None)
+    if again is None or was.all is None:
+        return []
+    if again.missing or _off(was.all.mean, again.mean) > _FAR:
+        return [
+            f"Do not rely on this replay: {was.policy}, which was recorded, comes out too far from "
+            "what it was, and the others may be as far off"
+        ]
+    if _off(was.all.p99, again.p99) > _FAR:
+        return [
+            f"Do not rely on p99 and max here: those of {was.policy}, which was recorded, come out "
+            "too far from what they were"
+        ]
+    return []
+
+
+def _off(was: float, got: float) -> float:
+    """By what share; anything is far from nothing."""
+    return abs(got / was - 1.0) if was > 0.0 else math.inf if got > 0.0 else 0.0
+
+
 def _notes(
     recorded: Recorded,
     pace: Pace,
     policies: Sequence[str],
     past: Sequence[Past],
     concurrency: int,
+    after: float,
 ) -> list[str]:
     notes = []
     if pace.assumed:
@@ -239,7 +275,12 @@ def _notes(
             "each other down is extrapolated"
         )
     windows, rows = (
-        sum(len(each.results) for each in past if (each.slide is not None) is windowed)
+        sum(
+            result.end >= after
+            for each in past
+            if (each.slide is not None) is windowed
+            for result in each.results
+        )
         for windowed in (True, False)
     )
     if windows and rows:

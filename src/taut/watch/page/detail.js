@@ -7,6 +7,9 @@ import { Badge, kindOf } from "./verdict.js";
 
 const SPAN = 120;
 
+// Below zero a share says little: how many times as many were late as may be, as in the report.
+const left = (budget) => (budget < 0 ? `overdrawn ${(1 - budget).toFixed(1)}${"\u00a0"}x` : percent(budget));
+
 export class Detail {
   constructor() {
     this.badge = new Badge();
@@ -19,8 +22,11 @@ export class Detail {
       el("p", { class: "title" }, this.badge.node, this.slo), this.name, this.why);
     words.insertBefore(this.name, words.children[1]);
     this.facts = new Facts(words, "Numbers of this query");
+    this.from = el("p", { class: "more" });
+    words.append(this.from);
     this.place = el("div", { class: "plot" });
-    this.figure = el("figure", {}, el("figcaption", {}, "Latency of results, last two minutes"), this.place);
+    this.caption = el("figcaption");
+    this.figure = el("figure", {}, this.caption, this.place);
     this.none = el("p", { class: "empty" }, "No results yet: each one is a dot here, against the objective.");
     this.figure.append(this.none);
     this.node = el("article", { class: "detail", "aria-labelledby": "chosen" }, words, this.figure);
@@ -46,7 +52,14 @@ export class Detail {
     put(this.slo, query.slo ?? "no objective stated");
     const why = query.waiting_for ? query.waiting_for[0].toUpperCase() + query.waiting_for.slice(1) : "";
     put(this.why, query.error && !why.includes(query.error) ? `${why} ${query.error}` : why);
+    // Windows have two latencies: from their end, and from when they were due, as the objective counts.
+    const from = query.window ? "from when they were due" : "from when rows came";
+    put(this.caption, `Latency of results ${from}, last two minutes`);
+    put(this.from, !query.window ? "Latencies count from when rows came."
+      : query.objective == null ? "p50 to max, and the list, count from a window's end; the chart from when it was due."
+        : "p50 to max count from a window's end; by the objective, the chart and the list count from when it was due.");
     this.facts.show([
+      ["by the objective", time(query.observed), query.observed > query.objective ? "missed" : ""],
       ["p50", time(latency?.p50)],
       ["p90", time(latency?.p90)],
       ["p99", time(latency?.p99)],
@@ -54,9 +67,9 @@ export class Detail {
       ["mean", time(latency?.mean)],
       ["max", time(latency?.max)],
       ["on time", exact(query.on_time)],
-      ["budget left", percent(query.budget), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
+      ["budget left", left(query.budget), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
       ["late / results", `${count(query.late ?? 0)} / ${count(query.results ?? 0)}`],
-      ["a turn costs", time(slack?.cost)],
+      ["work to come", time(slack?.cost)],
       ...["planning", "running"].filter((phase) => (this.phased ||= phase in (query.phases ?? {})))
         .map((phase) => [`${phase}, p50`, time(query.phases?.[phase]?.p50)]),
       ["held, in all", time(query.held_seconds)],

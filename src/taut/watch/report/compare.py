@@ -12,6 +12,9 @@ from taut.watch.report.svg import Mark, over_time, timeline
 
 Pair = tuple[RunFigures, RunFigures]
 
+_DELAYS_APART = 0.05
+"""Seconds by which learned delays differ for nothing."""
+
 
 def compare(recorded: tuple[Recorded, Recorded], found: Pair) -> str:
     """The page."""
@@ -28,12 +31,18 @@ def compare(recorded: tuple[Recorded, Recorded], found: Pair) -> str:
             html.paragraph(f"A: {summary(a)}"),
             html.paragraph(f"B: {summary(b)}"),
             *_apart(a, b),
+            html.paragraph(
+                "Latencies count from a window's end, or from the arrival of a row: the delay "
+                "after which a window is due is learned in each run. Verdicts and shares on time "
+                "count from when it was due.",
+                "muted",
+            ),
             html.heading("All results"),
             html.table(["figure", "A", "B", "B against A"], _overall(a, b)),
             html.heading("Queries"),
             html.table(
                 ["query", "verdict A", "verdict B", "on time A", "on time B", "mean A", "mean B",
-                 "p99 A", "p99 B", "p99 B against A"],
+                 "p99 A", "p99 B", "p99 B against A", "delay A", "delay B"],
                 [_query(name, *_both(name, a, b)) for name in _names(a, b)],
                 numbers_from=3,
             ),
@@ -95,9 +104,25 @@ def _apart(a: RunFigures, b: RunFigures) -> list[str]:
     differ = [q.name for q in b.queries if objectives.get(q.name, q.slo) != q.slo]
     if differ:
         notes.append(f"Objectives differ: {', '.join(differ)}.")
+    for q in b.queries:
+        before = next((each for each in a.queries if each.name == q.name), None)
+        if before is not None and _due_apart(before, q):
+            notes.append(
+                f"{q.name}: its windows were due {html.seconds(before.delay)} s after their end in "
+                f"A and {html.seconds(q.delay)} s in B, as the delay was learned, so that being on "
+                "time is not the same in both."
+            )
     if a.machine != b.machine:
         notes.append("The machines or their settings differ: see below.")
     return [html.paragraph(note) for note in notes]
+
+
+def _due_apart(a: QueryFigures, b: QueryFigures) -> bool:
+    """Whether the same latency counts as another in the two: by a tenth of what it is held to."""
+    if not (a.windowed and b.windowed and a.from_end and b.from_end):
+        return False
+    scale = a.objective or min(a.from_end.mean, b.from_end.mean)
+    return abs(a.delay - b.delay) > max(_DELAYS_APART, 0.1 * scale)
 
 
 def _overall(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
@@ -108,7 +133,7 @@ def _overall(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:
         table.append([name, f"{first.results:,}", f"{second.results:,}", "-"])
         table.append([f"{name} on time", *map(html.percent, shares), _points(*shares)])
         for measure in ("mean", "p50", "p90", "p99", "max"):
-            values = [getattr(each.latency, measure, None) for each in (first, second)]
+            values = [getattr(each.from_end, measure, None) for each in (first, second)]
             shown = [html.seconds(value) for value in values]
             table.append([f"{name}, {measure} s", *shown, change(*values)])
     counts = [sum(q.batches for q in each.queries) for each in (a, b)]
@@ -132,14 +157,15 @@ def _both(
 
 def _query(name: str, a: QueryFigures | None, b: QueryFigures | None) -> list[html.Cell]:
     both = (a, b)
-    p99 = [q.latency.p99 if q and q.latency else None for q in both]
+    p99 = [q.from_end.p99 if q and q.from_end else None for q in both]
     return [
         name,
         *(html.verdict(q.verdict) if q else "-" for q in both),
         *(html.percent(q.on_time) if q else "-" for q in both),
-        *(html.seconds(q.latency.mean) if q and q.latency else "-" for q in both),
+        *(html.seconds(q.from_end.mean) if q and q.from_end else "-" for q in both),
         *(html.seconds(value) for value in p99),
         change(p99[0], p99[1]),
+        *(html.seconds(q.delay) if q and q.windowed and q.from_end else "-" for q in both),
     ]
 
 
@@ -148,31 +174,40 @@ def _pictures(recorded: tuple[Recorded, Recorded], found: Pair) -> list[str]:
     parts = [
         html.heading("Latency against objective"),
         html.paragraph(
-            "A on the left, B on the right, on the same scales; square marks are late, the dashed "
-            "line is the objective.",
+            "A on the left, B on the right, on the same scales, from a window's end or the arrival "
+            "of a row; square marks are late, the dashed line is the objective after the usual "
+            "delay.",
             "muted",
         ),
         '<div class="grid2">',
     ]
     longest = max(each.seconds for each in found)
     for name in _names(*found):
-        them = [[Mark(r.out, r.latency, r.late) for r in results(each, name)] for each in recorded]
+        them = [[Mark(r.out, r.out - r.end, r.late) for r in results(each, name)]
+                for each in recorded]  # fmt: skip
         values = [mark.value for marks in them for mark in marks]
-        query = next(q for q in _both(name, *found) if q is not None)
         if not values:
             continue
-        top = max([*values, 1.25 * (query.objective or 0.0)])
-        for label, marks, each in zip("AB", them, found, strict=True):
+        limits = [_limit(q) for q in _both(name, *found)]
+        top = max([*values, *(1.25 * limit for limit in limits if limit is not None)])
+        for label, marks, each, limit in zip("AB", them, found, limits, strict=True):
             svg = over_time(
                 f"{name} in {label}: latency of its results",
                 marks,
                 each.began,
                 each.began + longest,
-                limit=query.objective,
+                limit=limit,
                 top=top,
             )
             parts.append(f"<div><h3>{escape(name)}, {label}</h3>{svg}</div>")
     return [*parts, "</div>"]
+
+
+def _limit(q: QueryFigures | None) -> float | None:
+    """The objective from a window's end, or from the arrival of a row."""
+    if q is None or q.objective is None:
+        return None
+    return q.objective + (q.delay if q.windowed else 0.0)
 
 
 def _settings(a: RunFigures, b: RunFigures) -> list[list[html.Cell]]:

@@ -22,7 +22,7 @@ from taut.watch.recorded import Recorded
 from taut.watch.records import Batch, Expected, Reduced, Source, Started
 from taut.watch.report.causes import Cause, Inquiry, Spans
 from taut.watch.results import ends, rows_reduced, source_name, spread, stated
-from taut.watch.verdict import budget, measured
+from taut.watch.verdict import FAILED, budget, measured
 
 Array = NDArray[np.float64]
 WORST = 8
@@ -55,15 +55,21 @@ class QueryFigures(msgspec.Struct, frozen=True):
     Attributes
     ----------
     verdict
-        ``met``, ``at risk`` (met by less than a tenth), ``missed``, ``no objective``, ``no data``.
+        ``met``, ``at risk`` (met by less than a tenth), ``missed``, ``no objective``, ``no data``
+        or ``failed``.
     observed
         The objective's own measure, in seconds.
     budget
         Share of the late results that the objective allows that is left; below 0 is overdrawn.
     delay
         Seconds after its end at which a window could first be complete, the median.
+    from_end
+        As ``latency``, but from a window's end: the delay is learned in each run, so that only this
+        can be compared between two. The same where there are no windows.
     held, planning, running
-        Seconds in all.
+        Seconds in all, of its batches.
+    waited
+        Seconds that it was held after its last batch.
     phases
         Results that were late, by the phase that took longest of each; not of a reduce.
     shed
@@ -94,18 +100,26 @@ class QueryFigures(msgspec.Struct, frozen=True):
     resident: int = 0
     windowed: bool = False
     shed: dict[str, int] | None = None
+    waited: float = 0.0
+    from_end: Latency | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has an objective and gave no result that could be held against it."""
+        return self.objective is not None and not self.results and not self.resident
 
 
 class Group(msgspec.Struct, frozen=True):
     """All windows of a run, or all rows of its queries without windows: they do not add up.
 
-    ``late`` and ``on_time`` are of those with an objective.
+    ``late`` and ``on_time`` are of those with an objective; ``from_end`` is as for a query.
     """
 
     results: int
     late: int
     on_time: float | None
     latency: Latency | None
+    from_end: Latency | None = None
 
 
 class RunFigures(msgspec.Struct, frozen=True):
@@ -150,7 +164,7 @@ def figures(recorded: Recorded) -> RunFigures:
     """All figures of a run."""
     inquiry = Inquiry(spans(recorded))
     them = [_query(recorded, name, inquiry) for name in recorded.queries]
-    queries = tuple(query for query, _ in them)
+    queries = tuple(query for query, *_ in them)
     groups = {
         "windows": _group([each for each in them if each[0].windowed]),
         "rows": _group([each for each in them if not each[0].windowed]),
@@ -174,14 +188,14 @@ def figures(recorded: Recorded) -> RunFigures:
     )
 
 
-def _group(them: Sequence[tuple[QueryFigures, Array]]) -> Group:
-    bounded = [query for query, _ in them if query.objective is not None]
+def _group(them: Sequence[tuple[QueryFigures, Array, Array]]) -> Group:
+    bounded = [query for query, *_ in them if query.objective is not None]
     counted, late = sum(q.results for q in bounded), sum(q.late for q in bounded)
     return Group(
-        sum(query.results for query, _ in them),
+        sum(query.results for query, *_ in them),
         late,
         1.0 - late / counted if counted else None,
-        _latency(np.concatenate([latencies for _, latencies in them])) if them else None,
+        *(_latency(np.concatenate([each[n] for each in them])) if them else None for n in (1, 2)),
     )
 
 
@@ -192,6 +206,32 @@ def spans(recorded: Recorded) -> dict[str, Spans]:
         for name in recorded.queries
         if name in recorded.batches and not _resident(recorded, name)
     }
+
+
+def last_waits(recorded: Recorded, name: str) -> list[tuple[float, float]]:
+    """When a query was held after its last batch, until the end if it got no turn any more."""
+    turns = recorded.turns.get(name)
+    if not turns or _resident(recorded, name):
+        return []
+    last = recorded.batches[name][-1] if name in recorded.batches else None
+    after = [turn for turn in turns if last is None or turn.at >= last.written]
+    if not after and last is not None and not last.goes_on:
+        return [(last.written, max(last.written, _end(recorded, name)))]
+    return [(min(turn.held_since, turn.at), turn.at) for turn in after]
+
+
+def last_run(recorded: Recorded, name: str) -> tuple[float, float] | None:
+    """The batch in which a query failed: from its turn on. What else is not out may never begin."""
+    ended, turns = recorded.ended.get(name), recorded.turns.get(name)
+    if ended is None or not ended.error or not turns or _resident(recorded, name):
+        return None
+    began = max([turns[-1].at, *(each.written for each in recorded.batches.get(name, ())[-1:])])
+    return began, max(began, ended.at)
+
+
+def _end(recorded: Recorded, name: str) -> float:
+    ended = recorded.ended.get(name)
+    return recorded.ends if ended is None else ended.at
 
 
 def results(recorded: Recorded, name: str) -> list[Result]:
@@ -236,34 +276,38 @@ def _dues(batch: Batch, windowed: bool) -> list[tuple[float, float]]:
     return [(oldest, oldest)] if batch.input > 0.0 else []
 
 
-def _measured(recorded: Recorded, name: str) -> tuple[Array, int, int]:
-    """Latencies, results, and how many were late; as a board counts them."""
+def _measured(recorded: Recorded, name: str) -> tuple[Array, Array, int, int]:
+    """Latencies, those from windows' ends, results, and how many late; as a board counts them."""
     started = recorded.started.get(name)
     bound = math.inf if started is None or started.objective is None else started.objective
     window = started.window if started is not None else None
     windowed = _windowed(recorded, name)
-    parts = [np.zeros(0)]
+    parts, delays = [np.zeros(0)], [np.zeros(0)]
     count = late = 0
     for batch in _telling(recorded, name):
         if windowed:
-            parts.append(batch.written - ends(batch, window) - max(0.0, batch.delay))
+            delay = max(0.0, batch.delay)
+            parts.append(batch.written - ends(batch, window) - delay)
+            delays.append(np.full(len(parts[-1]), delay))
             count += batch.windows
             late += min(batch.late, batch.windows)
         else:
             parts.append(spread(batch))
             count += len(parts[-1])
             late += int((parts[-1] > bound).sum())
+            delays.append(np.zeros(len(parts[-1])))
     for reduced in recorded.reduced.get(name, ()):
         rows, missed = rows_reduced(reduced)
         count += rows
         late += missed
-    return np.concatenate(parts), count, late
+    latencies = np.concatenate(parts)
+    return latencies, latencies + np.concatenate(delays), count, late
 
 
-def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigures, Array]:
+def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigures, Array, Array]:
     started = recorded.started.get(name) or Started(recorded.begins, name)
     batches = recorded.batches.get(name, [])
-    latencies, count, late = _measured(recorded, name)
+    latencies, from_end, count, late = _measured(recorded, name)
     objective = started.objective
     reduced = recorded.reduced.get(name)
     if objective is None and reduced:
@@ -280,7 +324,7 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
     figures = QueryFigures(
         name,
         "running" if ended is None else "failed" if ended.error else "ended",
-        measured(slo, objective, observed, count, late),
+        FAILED if ended and ended.error else measured(slo, objective, observed, count, late),
         started.slo,
         objective,
         started.window,
@@ -301,8 +345,10 @@ def _query(recorded: Recorded, name: str, inquiry: Inquiry) -> tuple[QueryFigure
         started.resident,
         _windowed(recorded, name),
         _summed(reduced).shed if reduced else None,
+        sum(until - since for since, until in last_waits(recorded, name)),
+        _latency(from_end),
     )
-    return figures, latencies
+    return figures, latencies, from_end
 
 
 def _causes(recorded: Recorded, name: str, inquiry: Inquiry) -> list[tuple[Cause, int]]:

@@ -9,7 +9,14 @@ from html import escape
 
 from taut.watch.report.style import STYLE
 
-SIGNS = {"met": "✓", "missed": "✗", "at risk": "!", "no objective": "-", "no data": "?"}
+SIGNS = {
+    "met": "✓",
+    "missed": "✗",
+    "failed": "✗",
+    "at risk": "!",
+    "no objective": "-",
+    "no data": "?",
+}
 """Beside each verdict, for those who do not see colours."""
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from taut.watch.recorded import Recorded
 from taut.watch.report import html
-from taut.watch.report.causes import PHASES, Cause
-from taut.watch.report.figures import QueryFigures, RunFigures, results, spans
+from taut.watch.report.causes import PHASES, Cause, span
+from taut.watch.report.figures import (
+    QueryFigures,
+    RunFigures,
+    last_run,
+    last_waits,
+    results,
+    spans,
+)
 from taut.watch.report.svg import MARKS, Mark, Row, clock, over_time, timeline
 from taut.watch.results import source_name
 
@@ -66,8 +73,8 @@ def report(recorded: Recorded, found: RunFigures) -> str:
 
 def summary(found: RunFigures) -> str:
     """The run in a sentence or two."""
-    judged = [q for q in found.queries if q.verdict in ("met", "at risk", "missed")]
-    met = sum(q.verdict != "missed" for q in judged)
+    judged = [q for q in found.queries if q.objective is not None and not q.resident]
+    met = sum(q.verdict in ("met", "at risk") for q in judged)
     if not found.results:
         return "No result was recorded."
     if not judged:
@@ -75,10 +82,11 @@ def summary(found: RunFigures) -> str:
     if met == len(judged):
         said = f"All {met} queries met their objectives" if met > 1 else "The objective was met"
     else:
-        said = f"{met} of {len(judged)} queries met their objectives"
+        said = f"{met} of {len(judged)} queries met their objectives{_without(judged)}"
     shares = {n: g.on_time for n, g in found.groups.items() if g.on_time is not None}
     on_time = [f"{html.percent(share)} of the {name}" for name, share in shares.items()]
-    said += f": {' and '.join(on_time)} were on time"
+    if on_time:
+        said += f": {' and '.join(on_time)} were on time"
     phases = Counter[str]()
     for query in found.queries:
         phases.update(query.phases)
@@ -90,12 +98,29 @@ def summary(found: RunFigures) -> str:
     return said + "."
 
 
+def _without(judged: Sequence[QueryFigures]) -> str:
+    """Those that could not meet an objective, for a sentence."""
+    failed = sum(q.verdict == "failed" for q in judged)
+    silent = sum(q.silent and q.verdict != "failed" for q in judged)
+    told = [
+        f"{count} {what}"
+        for count, what in ((failed, "failed"), (silent, "gave no result"))
+        if count
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
 def _lost(phase: str) -> str:
     return "being held" if phase == "held" else PHASES[phase]
 
 
 def _notes(found: RunFigures) -> list[str]:
     notes = [f"{q.name} failed: {q.error}" for q in found.queries if q.error]
+    notes += [
+        f"{q.name} gave no result; it was held for {span(q.held + q.waited)}."
+        for q in found.queries
+        if q.silent
+    ]
     if found.missing:
         notes.append(
             f"{found.missing:,} records are missing: what is shown is what is left of the run."
@@ -230,20 +255,24 @@ def latencies(recorded: Recorded, found: RunFigures) -> list[str]:
 
 
 def rows(recorded: Recorded) -> list[Row]:
-    """The queries' lines on a timeline."""
-    return [
-        Row(
-            name,
-            {
-                "held": [(span.held, span.begun) for span in them.of],
-                "planning": [(span.begun, span.run) for span in them.of],
-                "running": [(span.run, span.out) for span in them.of],
-            },
-            [result.out for result in results(recorded, name) if result.late],
-        )
-        for name, them in spans(recorded).items()
-        if them.of
-    ]
+    """The queries' lines on a timeline, with what each waited for at the end."""
+    worked = spans(recorded)
+    found = []
+    for name in recorded.queries:
+        batches = worked[name].of if name in worked else []
+        waits, failed = last_waits(recorded, name), last_run(recorded, name)
+        if batches or waits:
+            did = {
+                "held": [*((each.held, each.begun) for each in batches), *waits],
+                "planning": [(each.begun, each.run) for each in batches],
+                "running": [
+                    *((each.run, each.out) for each in batches),
+                    *([] if failed is None else [failed]),
+                ],
+            }
+            late = [result.out for result in results(recorded, name) if result.late]
+            found.append(Row(name, did, late))
+    return found
 
 
 def turns(recorded: Recorded, found: RunFigures) -> list[str]:
@@ -429,6 +458,6 @@ def _figures(q: QueryFigures) -> list[str]:
             for value in (latency.mean, latency.p50, latency.p90, latency.p99, latency.max)
         ]
     )
-    spent = [f"{value:.1f}" for value in (q.held, q.planning, q.running)]
+    spent = [f"{value:.1f}" for value in (q.held + q.waited, q.planning, q.running)]
     delay = html.seconds(q.delay) if q.window else "-"
     return [q.name, f"{q.results:,}", *measured, delay, f"{q.batches:,}", *spent]

@@ -21,7 +21,8 @@ table{border-collapse:collapse;margin:10px 0;font-variant-numeric:tabular-nums;f
 th,td{padding:4px 12px 4px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
 td,th{white-space:nowrap}th{font-weight:600;color:var(--muted);font-size:13px}td.n,th.n{text-align:right}
 .wide{overflow-x:auto}.lead{font-size:19px;margin:14px 0}
-.v{font-weight:600;white-space:nowrap}.v-met{color:var(--good)}.v-missed,.worse{color:var(--bad)}
+.v{font-weight:600;white-space:nowrap}.v-met{color:var(--good)}
+.v-missed,.v-failed,.worse{color:var(--bad)}
 .v-at-risk{color:var(--plan)}.better{color:var(--good)}
 .grid2{display:grid;
 grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:14px 24px}
