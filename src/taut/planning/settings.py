@@ -43,15 +43,18 @@ class Cluster:
     def part(self, many: int) -> Cluster:
         """What each of so many batches has that run at once, with the others beside it.
 
+        Cores that are left over are not used.
+
         >>> Cluster(2, 4).part(2), Cluster(4, 2).part(4).slots
         (Cluster(executors=2, cores=4, speed=1.0, taken=2), 2)
         """
         slots = self.slots // whole("many", many)
         if not slots:
             raise PlanError(f"many={many}: {self} run at most {self.slots} tasks at once")
-        free = self.cores - self.taken
-        if many <= free:
-            return replace(self, taken=self.cores - free // many)
+        each = (self.cores - self.taken) // many
+        if each:
+            cores = self.taken + many * each
+            return replace(self, cores=cores, taken=cores - each)
         return replace(self, executors=slots, taken=self.cores - 1)
 
     def __str__(self) -> str:
