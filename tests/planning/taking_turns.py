@@ -15,7 +15,8 @@ import numpy as np
 from taut.planning.phases import Line
 from taut.planning.profile import Windows
 from taut.planning.quantile import Spans
-from taut.planning.together import Arrangement, Member, rhythms
+from taut.planning.runner import Member, rhythms
+from taut.planning.together import Arrangement
 from taut.policy.intervals import Intervals
 from taut.policy.turns import Turns
 from taut.policy.view import QueryView

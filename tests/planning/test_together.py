@@ -17,9 +17,10 @@ import taut
 from taut.errors import PlanError
 from taut.planning.phases import fit
 from taut.planning.profile import Profile
+from taut.planning.runner import INTERVALS, Member, Tasks, rhythms
 from taut.planning.settings import Cluster, Settings
 from taut.planning.shared import SharedPlan
-from taut.planning.together import INTERVALS, Member, Tasks, Together, rhythms
+from taut.planning.together import Together
 from taut.slo import Slo
 
 ONE, TWO, FOUR = Cluster(1, 1), Cluster(1, 2), Cluster(1, 4)

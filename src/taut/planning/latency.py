@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -119,8 +120,8 @@ def predict(
         never = Moments(math.inf, math.inf)
         return Latency(never, shape, growth, math.inf, math.inf, {})
     batches = _follow(work.whole, work.drain, rate, settings.trigger, costs.factors, growth)
-    spans, wait = _spans(work, batches, rate, settings.trigger)
-    return _told(work, batches, rate, shape, spans, wait)
+    seen = _seen(work, batches, rate, settings.trigger)
+    return _told(work, batches, rate, shape, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class InTurns:
 
     def meets(self, slo: Slo) -> bool:
         """Whether the objective is met; quicker than by :meth:`predict`."""
-        spans, _ = self._spans(self._batches())
+        spans = self._seen(self._batches()).spans
         shape = shape_of(self.work.costs)
         if shape == "measured" and slo.quantile is not None and slo.quantile < 1.0:
             return spans.below(slo.seconds) >= slo.quantile
@@ -182,14 +183,14 @@ class InTurns:
     def predict(self, shape: str | None = None) -> Latency:
         """As :func:`predict` does; the phase ``turn`` is the wait for one."""
         batches = self._batches()
-        spans, wait = self._spans(batches)
+        seen = self._seen(batches)
         shape = shape_of(self.work.costs, shape)
-        latency = _told(self.work, batches, self.rate, shape, spans, wait)
+        latency = _told(self.work, batches, self.rate, shape, seen)
         waited = np.minimum(self.waited[:-1], batches.before)
         # rows that came while it waited have waited for less
         turns = waited * (batches.before - waited) + waited**2 / 2.0
-        turn = min(wait, float(turns.mean() / batches.before.mean()))
-        phases = {"wait": wait - turn, "turn": turn}
+        turn = min(seen.wait, float(turns.mean() / batches.before.mean()))
+        phases = {"wait": seen.wait - turn, "turn": turn}
         return replace(latency, phases=phases | latency.phases | phases)
 
     def _batches(self) -> _Batches:
@@ -197,7 +198,7 @@ class InTurns:
         rows = self.rate * before
         return _Batches(self.work.whole, before, late, rows, factors, self.before[1:])
 
-    def _spans(self, batches: _Batches) -> tuple[Spans, float]:
+    def _seen(self, batches: _Batches) -> _Seen:
         windows = self.work.costs.windows
         if windows is not None and self.start is not None:
             known = windows.delay + 0.5 / self.rate - _LOOKS_AFTER_S
@@ -205,16 +206,17 @@ class InTurns:
             nths = np.arange(*(math.ceil(bound) for bound in bounds))
             if len(nths) >= _ENDS:
                 return self._of_ends(nths * windows.every + windows.phase, known, self.start)
-        return _spans(self.work, batches, self.rate, self.interval, self.offset)
+        return _seen(self.work, batches, self.rate, self.interval, self.offset)
 
-    def _of_ends(self, ends: Floats, known: float, start: Floats) -> tuple[Spans, float]:
+    def _of_ends(self, ends: Floats, known: float, start: Floats) -> _Seen:
         """Of windows that end then, and are known to after so many seconds."""
         work, seen = self.work, np.searchsorted(start, ends + known)
         rows, factor = self.rate * self.before[seen + 1, 0], self.factors[seen + 1, 0]
         out = (work.closing + (work.whole - work.after).at(rows)) * factor
         latency = start[seen + 1] + out - ends
         spans = Spans(latency, np.zeros_like(latency), np.ones_like(latency))
-        return spans, float((start[seen] - ends).mean())
+        wait, next_one = start[seen] - ends, start[seen + 1] - start[seen]
+        return _Seen(spans, float(wait.mean()), float(next_one.mean()))
 
 
 def shape_of(costs: Costs, shape: str | None = None) -> str:
@@ -299,36 +301,39 @@ class _Batches:
     cycle: Floats
 
 
-def _spans(
-    work: Work, batches: _Batches, rate: float, trigger: float, offset: float = 0.0
-) -> tuple[Spans, float]:
-    """Latencies, and the wait for a batch, on average.
+class _Seen(NamedTuple):
+    """Latencies; and on average the wait for a batch, and from that to the one with results."""
 
-    ``offset``: seconds by which triggers are behind multiples of their interval.
-    """
+    spans: Spans
+    wait: float
+    between: float
+
+
+def _seen(work: Work, batches: _Batches, rate: float, trigger: float, offset: float = 0.0) -> _Seen:
+    """``offset``: seconds by which triggers are behind multiples of their interval."""
     windows = work.costs.windows
     if windows is None:
         wait = (batches.before**2).mean() / (2.0 * batches.before.mean())
-        return _of_rows(batches, work.after), float(wait)
+        return _Seen(_of_rows(batches, work.after), float(wait), 0.0)
     windows = msgspec.structs.replace(windows, phase=windows.phase - offset)
     waits = Waits.of(windows, trigger, 0.5 / rate if rate else 0.0)
-    return _of_windows(batches, work.after, work.closing, waits), waits.mean(batches)
+    spans = _of_windows(batches, work.after, work.closing, waits)
+    return _Seen(spans, waits.mean(batches), float(batches.cycle.mean()))
 
 
-def _told(
-    work: Work, batches: _Batches, rate: float, shape: str, spans: Spans, wait: float
-) -> Latency:
+def _told(work: Work, batches: _Batches, rate: float, shape: str, seen: _Seen) -> Latency:
     cycle = float(batches.cycle.mean())
     rows = rate * cycle
-    phases = {"wait": wait}
+    phases = {"wait": seen.wait}
     windows = work.costs.windows is not None
     if windows:
-        phases["batch of its last rows"] = cycle
+        phases["batch of its last rows"] = seen.between
     for phase in PHASES[:-1]:
         line = work.lines[phase]
         seconds = line.bearing(work.ratio).at(rows) * work.mean
         closing = line.out * work.costs.most_out * work.mean if windows else 0.0
         phases[phase] = seconds + closing
+    spans = seen.spans
     return Latency(spans.moments(), shape, work.growth(rate), cycle, rows, phases, spans)
 
 

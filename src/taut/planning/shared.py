@@ -25,9 +25,10 @@ from taut.planning.plan import (
     warnings_of,
 )
 from taut.planning.profile import Profile
+from taut.planning.runner import Member, rhythms
 from taut.planning.search import Choice
 from taut.planning.settings import Cluster
-from taut.planning.together import Arrangement, Member, Together, rhythms
+from taut.planning.together import Arrangement, Together
 from taut.policy.intervals import Intervals
 from taut.slo import Slo
 
@@ -175,7 +176,7 @@ def infeasible(together: Together, best: Arrangement | None) -> Infeasible:
     where = f"{member.rate:,.0f} rows a second {beside} on {together.cluster}"
     highest = best.growth * member.rate if best else 0.0
     if best is None:
-        reason = f"{member.name}: {member.slo} cannot be met {beside} at any rate"
+        reason = f"{member.name}: {member.slo} cannot be met {beside} at any rate that was tried"
     elif blocked.full:
         reason = (
             f"{member.name}: all turns would be taken all the time at {where}, most by this query: "

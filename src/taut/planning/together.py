@@ -10,53 +10,32 @@ number of turns with the most room: the highest factor by which all rates could 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-import numpy as np
-
 from taut.errors import PlanError
 from taut.planning.following import Follower, follow
-from taut.planning.latency import InTurns, Latency, Work, shuffled
-from taut.planning.phases import Costs, Line
-from taut.planning.quantile import Floats
-from taut.planning.queueing import Moments
-from taut.planning.search import HIGHEST, LADDER, LEAST_ERROR
+from taut.planning.latency import InTurns, Latency
+from taut.planning.runner import INTERVALS, Member, Runner, Tasks, rhythms
+from taut.planning.search import HIGHEST, LEAST_ERROR
 from taut.planning.settings import Cluster, Settings
 from taut.planning.turns import Load, Wait, wait_for
-from taut.policy.intervals import Rhythm
 from taut.slo import Slo
 
-_SERIES = (*range(10, 17), 18, 20, 22, 25, 28, *range(30, 80, 5), 80, 90)
-INTERVALS = tuple(
-    round(each * power, 4)
-    for power in (1e-3, 1e-2, 1e-1, 1.0)
-    for each in _SERIES
-    if 0.05 <= each * power <= 30.0
-)
-"""Seconds from one batch to the next that are tried."""
 _ROUNDS = 60
 _RATES = 256
 _NEAR, _FOLLOWED = 0.8, 3
 """What is followed, of the best by formula: not less than that share of it, nor more of them."""
+_FEW, _FINE, _COARSE = 6, 2, 4
+"""Steps between the longest intervals that are tried, for so few queries and for more."""
+_SHORTEST = 6.0
+"""Of the shortest objective, the part that the longest interval is not below."""
 _ENDLESS = 1e12
 """Rows of a batch for which fixed costs are nothing."""
 _TURNS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-_STEPS, _CHAINS, _WAITS = 10, 48, 128
-"""Batches that are drawn in the search, and different waits for a turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One of the queries: what its batches cost, its objective, and its rows a second."""
-
-    name: str
-    costs: Costs
-    slo: Slo
-    rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,89 +79,6 @@ class Arrangement:
         return self.way.turns
 
 
-class Tasks:
-    """The lanes and the reducers with which batches of so many rows take least, on a cluster."""
-
-    def __init__(self, costs: Costs, cluster: Cluster) -> None:
-        tasks = [many for many in LADDER if many < cluster.slots] + [cluster.slots]
-        more = [2 * cluster.slots] if costs.skew else []
-        self._costs = costs
-        self._lanes = {many: costs.lines(Settings(many, 1), cluster)["map"] for many in tasks}
-        self._reducers: dict[int, Line] = {}
-        for many in tasks + more:
-            lines = costs.lines(Settings(1, many), cluster)
-            self._reducers[many] = sum(lines.values(), Line()) - lines["map"]
-
-    def best(self, rows: float) -> Settings:
-        """For batches of so many rows."""
-        ratio = self._costs.ratio(rows)
-
-        def least(lines: dict[int, Line]) -> int:
-            return min(lines, key=lambda many: float(lines[many].bearing(ratio).at(rows)))
-
-        return Settings(least(self._lanes), least(self._reducers))
-
-
-class _Runner:
-    """One of the queries with its tasks on its part of the cluster."""
-
-    def __init__(
-        self, nth: int, member: Member, settings: Settings, part: Cluster, scale: float
-    ) -> None:
-        self.nth = nth
-        self.member = member
-        self.settings = settings
-        self.work = Work.of(member.costs, settings, part, scale)
-        factors = member.costs.factors
-        self._of_factors = Moments(float(factors.mean()), float(factors.var()))
-        many = _STEPS * _CHAINS
-        levels = (np.arange(many) + 0.5) / many
-        self._drawn = shuffled(np.quantile(factors, levels), _STEPS)
-
-    def load(self, interval: float, growth: float = 1.0) -> Load:
-        """What it has a turn for."""
-        rate = growth * self.member.rate
-        work = self.work.bearing(rate * interval)
-        seconds = float(work.whole.at(rate * interval)) + work.drain * interval
-        factor = self._of_factors
-        variance = seconds**2 * factor.variance
-        if windows := self.member.costs.windows:
-            # the results of a window are in one batch, and not in a part of each
-            closes = interval / windows.every % 1.0
-            variance += (work.closing * factor.mean) ** 2 * closes * (1.0 - closes)
-        return Load(interval, Moments(seconds * factor.mean, variance))
-
-    def in_turns(self, interval: float, waits: Floats, growth: float) -> InTurns:
-        """With batches at this interval that have these waits for a turn."""
-        rate = growth * self.member.rate
-        work = self.work.bearing(rate * interval)
-        offset = staggered(self.nth, interval)
-        return InTurns.drawn(work, rate, interval, offset, waits, self._drawn)
-
-    def longest(self, wait: Wait, growth: float, upto: int) -> int | None:
-        """The longest of the intervals up to one, at which it is on time; None if it never is."""
-        waits = _waits(wait)
-        for nth in range(upto, -1, -1):
-            interval = INTERVALS[nth]
-            if self._at_least(interval, growth) > self.member.slo.seconds:
-                continue
-            if self.load(interval, growth).takes.mean + wait.mean > HIGHEST * interval:
-                continue
-            if self.in_turns(interval, waits, growth).meets(self.member.slo):
-                return nth
-        return None
-
-    def _at_least(self, interval: float, growth: float) -> float:
-        """What the objective bounds is not less than that, however short the waits."""
-        share, factors = self.member.slo.quantile, self.member.costs.factors
-        rows = growth * self.member.rate * interval
-        work = self.work.bearing(rows)
-        written = float((work.whole - work.after).at(rows)) * float(factors[0])
-        if self.member.costs.windows:
-            return interval + written
-        return interval * (0.5 if share is None else share) + written
-
-
 class Together:
     """What is asked: queries with their objectives and rates, on one cluster.
 
@@ -202,7 +98,7 @@ class Together:
         self.cluster = cluster
         self.margin = margin
         self._tasks: dict[tuple[int, Cluster], Tasks] = {}
-        self._made: dict[tuple[int, Settings, Cluster, float], _Runner] = {}
+        self._made: dict[tuple[int, Settings, Cluster, float], Runner] = {}
 
     def best(self) -> Arrangement | None:
         """The arrangement with the most room; None if there is none at any rate.
@@ -219,8 +115,31 @@ class Together:
                 found[way.turns] = better
         ranked = sorted(found.values(), key=lambda each: -each.growth)
         followed = [replace(each, growth=self._room(each)) for each in ranked[:_FOLLOWED]]
-        best = max(followed, key=lambda each: each.growth, default=None)
+        sound = [each for each in followed if self._sound(each)] or list(self._as_asked(followed))
+        best = max(sound, key=lambda each: each.growth, default=None)
         return best if best and best.growth else None
+
+    def _sound(self, found: Arrangement) -> bool:
+        """Whether it holds at the rates that were asked for, if it does at higher ones.
+
+        Windows and intervals both go by the clock: batches that take less may be those that just
+        do not see the end of a window.
+        """
+        if found.growth < 1.0:
+            return True
+        followed = self._follow(found, 1.0, 1.0)
+        return self.meets(found) and all(
+            one.meets(member.slo) for one, member in zip(followed, self.members, strict=True)
+        )
+
+    def _as_asked(self, followed: Sequence[Arrangement]) -> Iterator[Arrangement]:
+        """For the rates that were asked for and no higher ones, where none of these is sound."""
+        if followed:
+            for way in self.ways():
+                found = self.arrange(way, 1.0)
+                if isinstance(found, Arrangement) and self._sound(found):
+                    yield found
+                    return
 
     def arrange(self, way: Way, growth: float) -> Arrangement | Blocked:
         """At so many times the rates that were asked for.
@@ -261,14 +180,25 @@ class Together:
 
     def blocked(self, best: Arrangement | None) -> Blocked:
         """Why not at the rates that were asked for, where the best has less, or none was found."""
-        way = best.way if best else list(self.ways())[-1]
-        growth = 1.0 if best else self._least(way)
-        found = self.arrange(way, growth)
+        if best is None:
+            return self._never()
+        found = self.arrange(best.way, 1.0)
         if isinstance(found, Blocked):
             return found
-        followed = self._follow(found, growth)
+        followed = self._follow(found, 1.0)
         late = [nth for nth, one in enumerate(followed) if not one.meets(self.members[nth].slo)]
         return Blocked(late[0]) if late else Blocked(0, full=True)
+
+    def _never(self) -> Blocked:
+        """At no rate: one that cannot even alone, or that most ways to arrange them fail at."""
+        if len(self.members) == 1:
+            return Blocked(0)
+        for nth, member in enumerate(self.members):
+            if Together([member], self.cluster, margin=self.margin).best() is None:
+                return Blocked(nth)
+        looked = (self.arrange(way, self._least(way)) for way in self.ways())
+        why = Counter(found for found in looked if isinstance(found, Blocked))
+        return why.most_common(1)[0][0] if why else Blocked(0)
 
     def feasible(self, turns: int | None = None) -> bool:
         """Whether there is an arrangement, with so many turns, at the rates that were asked for."""
@@ -331,15 +261,11 @@ class Together:
         A long batch of one query is a long wait for others, and tasks beside each other slow each
         other down: so intervals may be shorter than objectives allow, and tasks fewer than cores.
         """
-        most = min(len(self.members), self.cluster.slots)
         bounds = [member.slo.seconds for member in self.members]
-        uptos: list[int] = []
-        longest = 2.0 * max(bounds)
-        while longest > min(bounds) / 8.0:
-            under = [nth for nth, each in enumerate(INTERVALS) if each <= longest]
-            if under and under[-1] not in uptos:
-                uptos.append(under[-1])
-            longest /= 2.0
+        steps = range(len(INTERVALS) - 1, -1, -_FINE if len(self.members) <= _FEW else -_COARSE)
+        longest = max(bounds), INTERVALS[0]
+        uptos = [nth for nth in steps if min(bounds) / _SHORTEST < INTERVALS[nth] <= max(longest)]
+        most = min(len(self.members), self.cluster.slots)
         for turns in [many for many in _TURNS if many < most] + [most]:
             for part, upto in product(self._parts(turns), uptos or [0]):
                 yield Way(turns, part, upto)
@@ -407,7 +333,7 @@ class Together:
         ]
         return follow(followers, arrangement.turns)
 
-    def _tuned(self, part: Cluster, growth: float) -> list[_Runner]:
+    def _tuned(self, part: Cluster, growth: float) -> list[Runner]:
         """With the tasks that suit so many times the rates, and the margin."""
         found = []
         for nth, member in enumerate(self.members):
@@ -418,50 +344,22 @@ class Together:
             found.append(self._runner(nth, self._tasks[nth, part].best(rows), part, None))
         return found
 
-    def _runners(self, arrangement: Arrangement, scale: float | None) -> list[_Runner]:
+    def _runners(self, arrangement: Arrangement, scale: float | None) -> list[Runner]:
         return [
             self._runner(nth, settings, arrangement.way.part, scale)
             for nth, settings in enumerate(arrangement.settings)
         ]
 
-    def _runner(self, nth: int, settings: Settings, part: Cluster, scale: float | None) -> _Runner:
+    def _runner(self, nth: int, settings: Settings, part: Cluster, scale: float | None) -> Runner:
         """``scale``: times what batches cost by the fit; None for with the margin."""
         member = self.members[nth]
         if scale is None:
             scale = 1.0 + self.margin * max(LEAST_ERROR, member.costs.error)
         key = nth, settings, part, scale
         if key not in self._made:
-            self._made[key] = _Runner(nth, member, settings, part, scale)
+            self._made[key] = Runner(nth, member, settings, part, scale)
         return self._made[key]
-
-
-def staggered(nth: int, interval: float) -> float:
-    """When batches of the nth query are due after each multiple of its interval.
-
-    Those with the same interval, or with one that divides another, would all be due at once.
-    """
-    return round(interval * (nth * _GOLDEN % 1.0), 3) % interval
-
-
-def rhythms(names: Sequence[str], settings: Sequence[Settings]) -> dict[str, Rhythm]:
-    """When batches of each are due."""
-    return {
-        name: Rhythm(each.trigger, staggered(nth, each.trigger))
-        for nth, (name, each) in enumerate(zip(names, settings, strict=True))
-    }
 
 
 def _waits_of(loads: Sequence[Load], turns: int) -> list[Wait]:
     return [wait_for([*loads[:nth], *loads[nth + 1 :]], turns) for nth in range(len(loads))]
-
-
-def _waits(wait: Wait) -> Floats:
-    """For the batches that are drawn; each chain has one more, the one before its first."""
-    if not wait.mean:
-        return np.zeros((_STEPS + 1, _CHAINS))
-    return wait.quantiles((np.arange(_WAITS) + 0.5) / _WAITS)[_ORDER]
-
-
-_ORDER = shuffled(
-    np.arange((_STEPS + 1) * _CHAINS, dtype=float) % _WAITS, _STEPS + 1, seed=7
-).astype(np.intp)
