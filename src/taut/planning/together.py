@@ -30,7 +30,7 @@ _RATES = 256
 _NEAR, _FOLLOWED = 0.8, 3
 """What is followed, of the best by formula: not less than that share of it, nor more of them."""
 _FEW, _FINE, _COARSE = 6, 2, 4
-"""Steps between the longest intervals that are tried, for so few queries and for more."""
+"""Steps between the longest intervals that are tried, with so few queries and with more."""
 _SHORTEST = 6.0
 """Of the shortest objective, the part that the longest interval is not below."""
 _ENDLESS = 1e12
@@ -274,8 +274,9 @@ class Together:
         """Of the cluster, for each turn: the whole of it first, then with fewer cores."""
         parts = [self.cluster.part(turns)]
         each = parts[0].cores - parts[0].taken
+        less = 2 if len(self.members) <= _FEW else 4
         while each > 1:
-            each = (each + 1) // 2
+            each = math.ceil(each / less)
             taken = self.cluster.taken
             parts.append(replace(self.cluster, cores=taken + turns * each).part(turns))
         return parts
