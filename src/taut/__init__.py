@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from taut.planning.plan import Infeasible, Plan
     from taut.planning.profile import Profile
     from taut.planning.settings import Cluster, Settings
-    from taut.spark.planning.api import plan
+    from taut.planning.shared import SharedPlan
+    from taut.spark.planning.api import Demand, plan, plan_together
     from taut.spark.reduce.api import Reduced, map_reduce
     from taut.spark.reduce.job import Job
     from taut.spark.reduce.outcome import ReduceStats
@@ -42,6 +43,7 @@ __all__ = [
     "Abandoned",
     "Cluster",
     "DataLost",
+    "Demand",
     "EnvironmentProblem",
     "Infeasible",
     "Job",
@@ -60,6 +62,7 @@ __all__ = [
     "Runtime",
     "RuntimeStopped",
     "Settings",
+    "SharedPlan",
     "Slo",
     "SloError",
     "StartError",
@@ -71,6 +74,7 @@ __all__ = [
     "__version__",
     "map_reduce",
     "plan",
+    "plan_together",
     "read",
     "register",
     "session",
@@ -79,6 +83,7 @@ __all__ = [
 
 _LATER = {
     "Cluster": "taut.planning.settings",
+    "Demand": "taut.spark.planning.api",
     "Infeasible": "taut.planning.plan",
     "Job": "taut.spark.reduce.job",
     "MemoryLog": "taut.spark.source.logs.memory",
@@ -88,9 +93,11 @@ _LATER = {
     "ReduceStats": "taut.spark.reduce.outcome",
     "Reduced": "taut.spark.reduce.api",
     "Settings": "taut.planning.settings",
+    "SharedPlan": "taut.planning.shared",
     "Stats": "taut.spark.source.follower",
     "map_reduce": "taut.spark.reduce.api",
     "plan": "taut.spark.planning.api",
+    "plan_together": "taut.spark.planning.api",
     "read": "taut.spark.source.read",
     "register": "taut.spark.source.read",
 }

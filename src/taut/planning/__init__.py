@@ -3,6 +3,10 @@
 :mod:`~taut.planning.profile` has what was measured, :mod:`~taut.planning.phases` what a batch
 costs, :mod:`~taut.planning.latency` what follows for rows and windows,
 :mod:`~taut.planning.trials` what a profile tries, :mod:`~taut.planning.search` looks
-for settings, :mod:`~taut.planning.plan` says what was found. What touches Spark is in
-:mod:`taut.spark.planning`; :func:`taut.plan` does it all.
+for settings, :mod:`~taut.planning.plan` says what was found. Of several queries on one cluster,
+:mod:`~taut.planning.turns` has how long they wait for each other, :mod:`~taut.planning.following`
+follows their batches, :mod:`~taut.planning.runner` has one of them,
+:mod:`~taut.planning.together` looks for who runs when, and
+:mod:`~taut.planning.shared` says what was found. What touches Spark is in
+:mod:`taut.spark.planning`; :func:`taut.plan` and :func:`taut.plan_together` do it all.
 """

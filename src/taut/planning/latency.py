@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from taut.planning.phases import Costs, Line
@@ -30,6 +32,10 @@ _LOOKS_AFTER_S = 5e-3
 """From the start of a batch until it has asked its source for what has come."""
 _PHASES = 32
 """Ends of windows in one trigger interval, from which on they may be at any moment of it."""
+_ENDS = 32
+"""Windows from which on their latencies say enough."""
+_LEAST_CYCLE = 0.05
+"""Of the interval: a batch that waited for most of it is not followed any sooner."""
 SHAPES = ("measured", "normal", "cantelli")
 
 
@@ -99,44 +105,185 @@ def predict(
     scale
         Times what batches are expected to cost.
     """
-    shape = shape or ("measured" if len(costs.factors) >= _SHAPE_FROM else "cantelli")
-    if shape not in SHAPES:
-        raise ValueError(f"shape={shape!r}: one of {', '.join(SHAPES)}")
-    lines = {phase: line.times(scale) for phase, line in costs.lines(settings, cluster).items()}
-    mean = float(costs.factors.mean())
-    whole = sum(lines.values(), Line())
-    windows = costs.windows
-    closing = whole.out * costs.most_out if windows else 0.0
-    drain = whole.out * costs.out_per_s if windows else 0.0
-    ratio = 0.0 if windows else costs.ratio()
-    for _ in range(0 if windows else _TURNS):
+    shape = shape_of(costs, shape)
+    work = Work.of(costs, settings, cluster, scale)
+    for _ in range(0 if costs.windows else _TURNS):
         # how many results a row has depends on the rows of a batch, and they on what results cost
-        cycle = _settled(whole.bearing(ratio), drain, rate, settings.trigger, mean)
-        ratio = costs.ratio(rate * cycle)
-    whole, after = whole.bearing(ratio), lines["after"].bearing(ratio)
-    growth = (rate * whole.steepest + drain) * mean
+        cycle = _settled(work.whole, work.drain, rate, settings.trigger, work.mean)
+        work = work.bearing(rate * cycle)
+    growth = work.growth(rate)
     sustained = growth < 1.0
     if settings.cap is not None:
-        busy = whole.at(settings.cap) * mean
+        busy = work.whole.at(settings.cap) * work.mean
         sustained = sustained and settings.cap >= rate * max(settings.trigger, busy)
     if not sustained:
         never = Moments(math.inf, math.inf)
         return Latency(never, shape, growth, math.inf, math.inf, {})
-    batches = _follow(whole, drain, rate, settings.trigger, costs.factors, growth)
-    cycle = float(batches.cycle.mean())
-    rows = rate * cycle
-    phases = {"wait": float((batches.before**2).mean() / (2.0 * batches.before.mean()))}
-    if windows:
-        waits = Waits.of(windows, settings.trigger, 0.5 / rate if rate else 0.0)
-        spans = _of_windows(batches, after, closing, waits)
-        phases["wait"] = waits.mean(batches)
-        phases["batch of its last rows"] = cycle
-    else:
-        spans = _of_rows(batches, after)
-    for phase in PHASES[:-1]:
-        seconds = lines[phase].bearing(ratio).at(rows) * mean
-        phases[phase] = seconds + (lines[phase].out * costs.most_out * mean if windows else 0.0)
-    return Latency(spans.moments(), shape, growth, cycle, rows, phases, spans)
+    batches = _follow(work.whole, work.drain, rate, settings.trigger, costs.factors, growth)
+    seen = _seen(work, batches, rate, settings.trigger)
+    return _told(work, batches, rate, shape, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class InTurns:
+    """A query that starts a batch every so often, and has to wait for its turn.
+
+    A batch takes what has arrived when its turn comes, so that one that waited has more rows and
+    the next one fewer.
+
+    Attributes
+    ----------
+    interval, offset
+        Seconds from one batch to the next, and after each multiple of that when they are due.
+    before, late, waited, factors
+        Batch by batch, of one chain or of many beside each other: how long rows gathered for it,
+        when it started after a batch was last due, how much of that it waited for its turn, and
+        what it took as multiples of the costs.
+    start
+        When it started, of one chain: then windows are seen by the batches that they are seen by,
+        and not by any, if there are enough of them.
+    """
+
+    work: Work
+    rate: float
+    interval: float
+    offset: float
+    before: Floats
+    late: Floats
+    waited: Floats
+    factors: Floats
+    start: Floats | None = None
+
+    @classmethod
+    def drawn(
+        cls,
+        work: Work,
+        rate: float,
+        interval: float,
+        offset: float,
+        waits: Floats,
+        factors: Floats,
+    ) -> InTurns:
+        """With these waits, which have one batch more: the one before the first."""
+        before = np.maximum(interval + np.diff(waits, axis=0), _LEAST_CYCLE * interval)
+        took = (work.whole.at(rate * before) + work.drain * before) * factors
+        # the next one of the same query waits for it, in its turn or not
+        before[1:] = np.maximum(before[1:], took[:-1])
+        late = np.mod(waits[1:], interval)
+        return cls(work, rate, interval, offset, before, late, waits[1:], factors)
+
+    def meets(self, slo: Slo) -> bool:
+        """Whether the objective is met; quicker than by :meth:`predict`."""
+        spans = self._seen(self._batches()).spans
+        shape = shape_of(self.work.costs)
+        if shape == "measured" and slo.quantile is not None and slo.quantile < 1.0:
+            return spans.below(slo.seconds) >= slo.quantile
+        return Latency(spans.moments(), shape, 0.0, 0.0, 0.0, {}, spans).of(slo) <= slo.seconds
+
+    def predict(self, shape: str | None = None) -> Latency:
+        """As :func:`predict` does; the phase ``turn`` is the wait for one."""
+        batches = self._batches()
+        seen = self._seen(batches)
+        shape = shape_of(self.work.costs, shape)
+        latency = _told(self.work, batches, self.rate, shape, seen)
+        waited = np.minimum(self.waited[:-1], batches.before)
+        # rows that came while it waited have waited for less
+        turns = waited * (batches.before - waited) + waited**2 / 2.0
+        turn = min(seen.wait, float(turns.mean() / batches.before.mean()))
+        phases = {"wait": seen.wait - turn, "turn": turn}
+        return replace(latency, phases=phases | latency.phases | phases)
+
+    def _batches(self) -> _Batches:
+        before, late, factors = (each[:-1] for each in (self.before, self.late, self.factors))
+        rows = self.rate * before
+        return _Batches(self.work.whole, before, late, rows, factors, self.before[1:])
+
+    def _seen(self, batches: _Batches) -> _Seen:
+        windows = self.work.costs.windows
+        if windows is not None and self.start is not None:
+            known = windows.delay + 0.5 / self.rate - _LOOKS_AFTER_S
+            bounds = ((at - known - windows.phase) / windows.every for at in self.start[[0, -3]])
+            nths = np.arange(*(math.ceil(bound) for bound in bounds))
+            if len(nths) >= _ENDS:
+                return self._of_ends(nths * windows.every + windows.phase, known, self.start)
+        return _seen(self.work, batches, self.rate, self.interval, self.offset)
+
+    def _of_ends(self, ends: Floats, known: float, start: Floats) -> _Seen:
+        """Of windows that end then, and are known to after so many seconds."""
+        work, seen = self.work, np.searchsorted(start, ends + known)
+        rows, factor = self.rate * self.before[seen + 1, 0], self.factors[seen + 1, 0]
+        out = (work.closing + (work.whole - work.after).at(rows)) * factor
+        latency = start[seen + 1] + out - ends
+        spans = Spans(latency, np.zeros_like(latency), np.ones_like(latency))
+        wait, next_one = start[seen] - ends, start[seen + 1] - start[seen]
+        return _Seen(spans, float(wait.mean()), float(next_one.mean()))
+
+
+def shape_of(costs: Costs, shape: str | None = None) -> str:
+    """The shape that was asked for; else as measured, if there are batches enough."""
+    shape = shape or ("measured" if len(costs.factors) >= _SHAPE_FROM else "cantelli")
+    if shape not in SHAPES:
+        raise ValueError(f"shape={shape!r}: one of {', '.join(SHAPES)}")
+    return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the batches of a query take, at given settings on a cluster.
+
+    Attributes
+    ----------
+    lines
+        Phase by phase, what comes out apart.
+    every
+        Their sum.
+    ratio
+        Rows out for each row in; 0 where there are windows.
+    whole, after
+        With the cost of what comes out put on rows: until the next batch can start, and the part
+        of that from when rows are written.
+    mean
+        Of what batches take, as multiples of the lines.
+    """
+
+    costs: Costs
+    lines: dict[str, Line]
+    every: Line
+    ratio: float
+    whole: Line
+    after: Line
+    mean: float
+
+    @classmethod
+    def of(cls, costs: Costs, settings: Settings, cluster: Cluster, scale: float = 1.0) -> Work:
+        """``scale``: times what batches are expected to cost."""
+        lines = {phase: line.times(scale) for phase, line in costs.lines(settings, cluster).items()}
+        every = sum(lines.values(), Line())
+        ratio = 0.0 if costs.windows else costs.ratio()
+        whole, after = every.bearing(ratio), lines["after"].bearing(ratio)
+        return cls(costs, lines, every, ratio, whole, after, float(costs.factors.mean()))
+
+    def bearing(self, rows: float) -> Work:
+        """With as many results as batches of so many rows have."""
+        ratio = 0.0 if self.costs.windows else self.costs.ratio(rows)
+        if ratio == self.ratio:
+            return self
+        whole, after = self.every.bearing(ratio), self.lines["after"].bearing(ratio)
+        return replace(self, ratio=ratio, whole=whole, after=after)
+
+    @property
+    def drain(self) -> float:
+        """Of every second, what the results of windows take."""
+        return self.every.out * self.costs.out_per_s if self.costs.windows else 0.0
+
+    @property
+    def closing(self) -> float:
+        """What the results of one window take."""
+        return self.every.out * self.costs.most_out if self.costs.windows else 0.0
+
+    def growth(self, rate: float) -> float:
+        """Of its time, what the query would spend on rows alone."""
+        return (rate * self.whole.steepest + self.drain) * self.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +299,42 @@ class _Batches:
     rows: Floats
     factor: Floats
     cycle: Floats
+
+
+class _Seen(NamedTuple):
+    """Latencies; and on average the wait for a batch, and from that to the one with results."""
+
+    spans: Spans
+    wait: float
+    between: float
+
+
+def _seen(work: Work, batches: _Batches, rate: float, trigger: float, offset: float = 0.0) -> _Seen:
+    """``offset``: seconds by which triggers are behind multiples of their interval."""
+    windows = work.costs.windows
+    if windows is None:
+        wait = (batches.before**2).mean() / (2.0 * batches.before.mean())
+        return _Seen(_of_rows(batches, work.after), float(wait), 0.0)
+    windows = msgspec.structs.replace(windows, phase=windows.phase - offset)
+    waits = Waits.of(windows, trigger, 0.5 / rate if rate else 0.0)
+    spans = _of_windows(batches, work.after, work.closing, waits)
+    return _Seen(spans, waits.mean(batches), float(batches.cycle.mean()))
+
+
+def _told(work: Work, batches: _Batches, rate: float, shape: str, seen: _Seen) -> Latency:
+    cycle = float(batches.cycle.mean())
+    rows = rate * cycle
+    phases = {"wait": seen.wait}
+    windows = work.costs.windows is not None
+    if windows:
+        phases["batch of its last rows"] = seen.between
+    for phase in PHASES[:-1]:
+        line = work.lines[phase]
+        seconds = line.bearing(work.ratio).at(rows) * work.mean
+        closing = line.out * work.costs.most_out * work.mean if windows else 0.0
+        phases[phase] = seconds + closing
+    spans = seen.spans
+    return Latency(spans.moments(), shape, work.growth(rate), cycle, rows, phases, spans)
 
 
 def _settled(whole: Line, drain: float, rate: float, trigger: float, mean: float) -> float:
@@ -272,7 +455,10 @@ def _of_windows(batches: _Batches, after: Line, closing: float, waits: Waits) ->
 
 def _draws(factors: Floats) -> Floats:
     """Every factor as often as any other, in an order that is the same each time."""
-    random = np.random.default_rng(20_261)
     many = 64 * _CHAINS
-    spread = np.quantile(factors, (np.arange(many) + 0.5) / many)
-    return random.permutation(spread).reshape(64, _CHAINS)
+    return shuffled(np.quantile(factors, (np.arange(many) + 0.5) / many), 64)
+
+
+def shuffled(values: Floats, steps: int, seed: int = 20_261) -> Floats:
+    """In so many steps, in an order that is the same each time."""
+    return np.random.default_rng(seed).permutation(values).reshape(steps, -1)

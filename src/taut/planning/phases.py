@@ -33,9 +33,12 @@ def stage(tasks: int, cluster: Cluster, skew: float = 0.0) -> tuple[float, float
     ((1.0, 0), (0.5, 1), (0.6666666666666666, 1))
     >>> stage(2, Cluster(1, 2), 0.1), stage(4, Cluster(1, 2), 0.1)
     ((0.55, 1), (0.5, 1))
+    >>> stage(2, Cluster(1, 4).part(2)), stage(2, Cluster(1, 4))
+    ((0.5, 3), (0.5, 1))
     """
     waves = math.ceil(tasks / cluster.slots)
-    beside = min(math.ceil(tasks / cluster.executors), cluster.cores) - 1
+    mine = min(math.ceil(tasks / cluster.executors), cluster.cores - cluster.taken)
+    beside = mine - 1 + cluster.taken
     other = (1.0 - skew) / tasks
     return max(waves / tasks, skew + other * (1.0 + (waves - 1) / 2.0)), beside
 
@@ -92,7 +95,7 @@ class Line:
 
     def bearing(self, ratio: float) -> Line:
         """With so many rows out for each row in, and their cost put on that."""
-        return replace(self, each=self.each + ratio * self.out, out=0.0)
+        return Line(self.fixed, self.each + ratio * self.out, 0.0, self.beyond, self.knee)
 
     @property
     def steepest(self) -> float:

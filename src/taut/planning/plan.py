@@ -190,21 +190,32 @@ def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> P
         most=choice.rate,
         expected=expected(search, choice, rate),
         phases=latency.phases,
-        limit=_limit(search.costs, choice),
+        limit=limit_of(search.costs, choice),
         shape=latency.shape,
         profile=profile,
-        warnings=_warnings(profile, search.costs, choice, latency),
+        warnings=warnings_of(profile, search.costs, choice, latency),
     )
 
 
 def expected(search: Search, choice: Choice, rate: float) -> dict[str, Expected]:
     """Latency at a rate, with its interval: batches may cost more or less than the fit says."""
-    error = _SURE * max(LEAST_ERROR, search.costs.error)
-    middle, low, high = (_at(search, choice, rate, scale) for scale in (1.0, 1 - error, 1 + error))
+    low, high = spread(search.costs)
+    return measured(search.slo, *(_at(search, choice, rate, scale) for scale in (1.0, low, high)))
+
+
+def spread(costs: Costs) -> tuple[float, float]:
+    """Between what batches cost, as multiples of what the fit says."""
+    error = _SURE * max(LEAST_ERROR, costs.error)
+    return 1.0 - error, 1.0 + error
+
+
+def measured(slo: Slo, middle: Latency, low: Latency, high: Latency) -> dict[str, Expected]:
+    """Mean, p50, p90, p99, and what the objective bounds."""
     told = {}
-    for name, share in (_MEASURES | {search.slo.measure: search.slo.quantile}).items():
+    for name, share in (_MEASURES | {slo.measure: slo.quantile}).items():
         each = [one.mean if share is None else one.quantile(share) for one in (middle, low, high)]
-        told[name] = Expected(*each)
+        # windows and intervals both go by the clock: dearer batches may see more of them in time
+        told[name] = Expected(each[0], min(each), max(each))
     return told
 
 
@@ -213,9 +224,13 @@ def capped(search: Search, settings: Settings, cluster: Cluster, rate: float) ->
 
     After a standstill all that has arrived would be one batch, and memory may not hold that.
     """
-    latency = search.latency(settings, cluster, rate)
+    return settings.but(cap=cap_of(search.latency(settings, cluster, rate), rate))
+
+
+def cap_of(latency: Latency, rate: float) -> int:
+    """Of rows in a batch."""
     rows = latency.spans.rows.max() * rate if latency.spans is not None else latency.rows
-    return settings.but(cap=max(1, math.ceil(_ROOM * float(rows))))
+    return max(1, math.ceil(_ROOM * float(rows)))
 
 
 def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) -> Infeasible:
@@ -264,7 +279,8 @@ def _at(search: Search, choice: Choice, rate: float, scale: float) -> Latency:
     return predict(search.costs, choice.settings, choice.cluster, rate, scale=scale)
 
 
-def _limit(costs: Costs, choice: Choice) -> str:
+def limit_of(costs: Costs, choice: Choice) -> str:
+    """What keeps the rate from being higher."""
     lines = costs.lines(choice.settings, choice.cluster)
     fixed = sum(line.fixed for line in lines.values())
     ratio = 0.0 if costs.windows else costs.ratio()
@@ -284,7 +300,8 @@ def _limit(costs: Costs, choice: Choice) -> str:
     )
 
 
-def _warnings(profile: Profile, costs: Costs, choice: Choice, latency: Latency) -> list[str]:
+def warnings_of(profile: Profile, costs: Costs, choice: Choice, latency: Latency) -> list[str]:
+    """Why not to trust a plan, where there is a reason."""
     told = []
     if choice.cluster != profile.cluster:
         told.append(f"profiled on {profile.cluster}, planned for {choice.cluster}: extrapolated")
@@ -304,7 +321,7 @@ def _warnings(profile: Profile, costs: Costs, choice: Choice, latency: Latency) 
 
 
 def _round(seconds: float) -> float:
-    """To three digits, for a person."""
+    """Seconds with three digits, for a person."""
     if not math.isfinite(seconds) or seconds <= 0.0:
         return 0.0
     digits = 2 - math.floor(math.log10(seconds))

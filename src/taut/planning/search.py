@@ -17,11 +17,12 @@ TRIGGERS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10
 _EXACT = 24
 """Settings, at most, whose batches are followed one by one; which ones, a formula says."""
 _RATES = 16_384
-_HIGHEST = 0.985
+HIGHEST = 0.985
 """Of the rate at which batches would grow without end: beyond it they take minutes to settle."""
 LEAST_ERROR = 0.05
 """What a fit is off by at least: from one profile to the next costs differ by as much."""
-_LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+"""Numbers of tasks that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Search:
         most = self.ceiling(settings, cluster)
 
         def rate(step: int) -> float:
-            return _HIGHEST * most * step / _RATES
+            return HIGHEST * most * step / _RATES
 
         low, high = 0, _RATES + 1
         while high - low > 1:
@@ -107,7 +108,7 @@ class Search:
 
     def candidates(self, cluster: Cluster) -> list[Settings]:
         """Settings worth a closer look: those that a formula without variation finds best."""
-        tasks = [many for many in _LADDER if many < cluster.slots] + [cluster.slots]
+        tasks = [many for many in LADDER if many < cluster.slots] + [cluster.slots]
         # more are only worth it where one reducer has many more rows than others
         more = [2 * cluster.slots] if self.costs.skew else []
         every = [

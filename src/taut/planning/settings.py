@@ -11,22 +11,51 @@ from taut.errors import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """So many executors with so many cores each, ``speed`` times as fast as the profiled ones."""
+    """So many executors with so many cores each, ``speed`` times as fast as the profiled ones.
+
+    Attributes
+    ----------
+    taken
+        Cores of each executor on which others are at work.
+    """
 
     executors: int = 1
     cores: int = 1
     speed: float = 1.0
+    taken: int = 0
 
     def __post_init__(self) -> None:
         for what in ("executors", "cores"):
             whole(what, getattr(self, what))
+        if isinstance(self.taken, bool) or self.taken not in range(self.cores):
+            raise PlanError(
+                f"taken={self.taken!r}: a whole number, from 0 to {self.cores - 1} of the "
+                f"{_many(self.cores, 'core')}"
+            )
         if not 0.0 < self.speed < math.inf:
             raise PlanError(f"speed={self.speed!r}: must be above zero")
 
     @property
     def slots(self) -> int:
         """Tasks that run at once."""
-        return self.executors * self.cores
+        return self.executors * (self.cores - self.taken)
+
+    def part(self, many: int) -> Cluster:
+        """What each of so many batches has that run at once, with the others beside it.
+
+        Cores that are left over are not used.
+
+        >>> Cluster(2, 4).part(2), Cluster(4, 2).part(4).slots
+        (Cluster(executors=2, cores=4, speed=1.0, taken=2), 2)
+        """
+        slots = self.slots // whole("many", many)
+        if not slots:
+            raise PlanError(f"many={many}: {self} run at most {self.slots} tasks at once")
+        each = (self.cores - self.taken) // many
+        if each:
+            cores = self.taken + many * each
+            return replace(self, cores=cores, taken=cores - each)
+        return replace(self, executors=slots, taken=self.cores - 1)
 
     def __str__(self) -> str:
         return f"{_many(self.executors, 'executor')} with {_many(self.cores, 'core')}"

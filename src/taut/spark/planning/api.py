@@ -1,15 +1,20 @@
-"""``taut.plan``: profile a job, and plan it."""
+"""``taut.plan`` and ``taut.plan_together``: profile jobs, and plan them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from taut.errors import PlanError
 from taut.planning.plan import Plan, make
 from taut.planning.profile import Profile
 from taut.planning.settings import Cluster
+from taut.planning.shared import SharedPlan, Wanted, make_together
 from taut.slo import Slo
 from taut.spark.planning.app import App, load_app
 from taut.spark.planning.profiling import Watcher, take
@@ -55,26 +60,111 @@ def plan(
         No settings meet the objective; says why, and what can be had.
     """
     objective = Slo(slo)
-    if isinstance(app, str | Path):
-        name, app = load_app(app)
-    if isinstance(profile, str | Path):
-        profile = Profile.load(profile)
-    version: str | None = None
-    if profile is None:
-        if app is None:
-            raise PlanError("app= or profile= is needed: there is nothing to plan")
-        profile = take(
-            _session(spark),
-            app,
-            name or _name(app),
-            rate=rate,
-            objective=objective.seconds,
-            watch=watch,
-        )
-    elif spark is not None:
-        version = spark.version
+    taken = profile is None
+    profile = _profile(app, profile, objective, rate, spark, name, watch)
+    version = None if taken or spark is None else spark.version
     clusters = [cluster] if isinstance(cluster, Cluster) else list(cluster or [profile.cluster])
     return make(profile, objective, rate, clusters, spark=version)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked of one of the queries that are planned together.
+
+    Parameters
+    ----------
+    app, profile, name
+        As :func:`taut.plan` takes them: an app that is profiled, or what is known of it.
+    slo
+        Its own objective, such as ``"p99 <= 1 s"``.
+    rate
+        Its rows a second.
+    """
+
+    app: App | str | Path | None = None
+    _: KW_ONLY
+    slo: str | Slo
+    rate: float
+    profile: Profile | str | Path | None = None
+    name: str | None = None
+
+
+def plan_together(
+    demands: Sequence[Demand],
+    *,
+    cluster: Cluster | None = None,
+    spark: SparkSession | None = None,
+    watch: Watcher = lambda step: None,
+) -> SharedPlan:
+    """How several queries share a cluster so that each meets its own objective.
+
+    How many run a batch at once, and for each its lanes, its reducers and the interval at which it
+    starts one: those with which all rates could grow most.
+
+    Parameters
+    ----------
+    demands
+        One for each query. Those without a profile are profiled one after another, each alone.
+    cluster
+        Where they are to run; by default where they were profiled.
+    spark
+        Where to profile; by default the session that is active.
+
+    Raises
+    ------
+    Infeasible
+        Not all objectives can be met; names a query that cannot, and says what can be had.
+
+    Examples
+    --------
+    >>> plan = plan_together([                                       # doctest: +SKIP
+    ...     Demand(clicks, slo="p99 <= 2 s", rate=20_000),
+    ...     Demand(profile="orders.profile.json", slo="p99 <= 10 s", rate=5_000),
+    ... ])
+    """
+    wanted = []
+    for demand in demands:
+        objective = Slo(demand.slo)
+        if demand.rate is None or not 0.0 < demand.rate < math.inf:
+            raise PlanError(
+                f"{demand.name or demand.app}: rate={demand.rate!r}: rows a second, above zero"
+            )
+        profile = _profile(
+            demand.app, demand.profile, objective, demand.rate, spark, demand.name, watch
+        )
+        if demand.name is not None and profile.app != demand.name:
+            profile = msgspec.structs.replace(profile, app=demand.name)
+        wanted.append(Wanted(profile, objective, demand.rate))
+    return make_together(wanted, cluster, spark=None if spark is None else spark.version)
+
+
+def _profile(
+    app: App | str | Path | None,
+    profile: Profile | str | Path | None,
+    objective: Slo,
+    rate: float | None,
+    spark: SparkSession | None,
+    name: str | None,
+    watch: Watcher,
+) -> Profile:
+    """The profile that is given, or taken of the app."""
+    if isinstance(profile, str | Path):
+        return Profile.load(profile)
+    if profile is not None:
+        return profile
+    if app is None:
+        raise PlanError("app= or profile= is needed: there is nothing to plan")
+    if isinstance(app, str | Path):
+        stem, app = load_app(app)
+        name = name or stem
+    return take(
+        _session(spark),
+        app,
+        name or _name(app),
+        rate=rate,
+        objective=objective.seconds,
+        watch=watch,
+    )
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
