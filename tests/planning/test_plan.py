@@ -189,3 +189,66 @@ def test_settings_that_cannot_be(wrong: dict[str, object], said: str) -> None:
         Settings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="speed=0"):
         Cluster(1, 1, 0.0)
+
+
+@pytest.mark.parametrize("bound", ["p99 <= 8 s", "p99 <= 12 s", "mean <= 30 s"])
+@pytest.mark.parametrize("rate", [None, 1_000])
+def test_windows_at_rates_that_batches_hardly_bear_are_planned(
+    bound: str, rate: float | None
+) -> None:
+    """Near the limit batches take hours, with thousands of windows in one."""
+    made = plan(bound, rate, window=2.0)
+    assert made.expected[Slo(bound).measure].seconds <= Slo(bound).seconds
+
+
+@pytest.mark.parametrize("window", [0.0, 10.0])
+@pytest.mark.parametrize("slo", ["p99 <= 4 s", "p99 <= 12 s", "mean <= 30 s"])
+def test_a_cap_leaves_room_for_what_is_expected(slo: str, window: float) -> None:
+    made = plan(slo, window=window, fixed=1.0)
+    assert made.settings.cap is not None
+    assert made.settings.cap > made.most * made.settings.trigger
+    assert made.expected["p99"].seconds > 0.0
+    assert made.phases
+
+
+def test_a_plan_that_bends_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = plan(sizes=(3_000, 15_000, 75_000), knee=15_000.0, beyond_us=4.0)  # type: ignore[arg-type]
+    made.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == made
+
+
+@pytest.mark.parametrize("rate", [1.0, 60.0, 5_000.0])
+def test_windows_are_on_time_at_the_rate_that_was_asked_for(rate: float) -> None:
+    """With few rows the one that shows the end of a window comes after the batch has looked."""
+    assert plan("p99 <= 2.5 s", rate, window=2.0).expected["p99"].seconds <= 2.5
+
+
+def test_a_plan_at_its_limit_says_so_and_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = plan("p99 <= 30 s")
+    told = made.explain()
+    assert re.search(r"p99 +[0-9.]+ s \([0-9.]+ s to [0-9.]+ (s|min)\)", told), told
+    assert "they would not keep up" in told
+    made.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == made
+
+
+def test_a_fit_that_is_far_off_has_an_interval_all_the_same() -> None:
+    wild = profile(spread=0.0)
+    strays = [sample(2, 2, 400_000, factor=4.0), sample(1, 1, 900_000, factor=0.2)] * 2
+    made = taut.plan(profile=wild.merged(strays), slo="p99 <= 60 s", rate=1_000)
+    for each in made.expected.values():
+        assert 0.0 < each.low <= each.seconds <= each.high
+
+
+def test_the_nearest_objective_of_a_refusal_can_be_had() -> None:
+    wide = [Cluster(1, 16)]
+    taken = profile()
+    for slo in ("p99 <= 300 ms", "p99 <= 1 s"):
+        with pytest.raises(Infeasible) as no:
+            make(taken, Slo(slo), 200_000.0, wide)
+        nearest = no.value.nearest_slo
+        assert nearest is not None
+        assert make(taken, nearest, 200_000.0, wide).rate == 200_000.0
+        shorter = Slo(f"p99 <= {0.9 * nearest.seconds:.3f} s")
+        with pytest.raises(Infeasible):
+            make(taken, shorter, 200_000.0, wide)

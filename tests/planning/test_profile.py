@@ -7,7 +7,7 @@ import pytest
 from tests.planning.synthetic import profile, sample
 
 from taut.errors import ProfileError
-from taut.planning.profile import Profile, groups, typical
+from taut.planning.profile import Profile, Windows, groups, typical
 
 
 def changed(**changes: object) -> Profile:
@@ -64,8 +64,30 @@ def test_what_cannot_have_been_measured_is_refused() -> None:
     wrong = msgspec.structs.replace(sample(1, 1, 10), seconds={"plan": 1.0})
     with pytest.raises(ProfileError, match="cannot have been measured"):
         changed(samples=[wrong] * 5).check()
-    with pytest.raises(ProfileError, match="cannot have been measured"):
-        changed(samples=[sample(1, 1, 10, factor=-1.0)] * 5).check()
+    good = sample(1, 1, 10)
+    for odd in (
+        sample(1, 1, 10, factor=-1.0),
+        sample(1, 1, 10, factor=0.0),
+        sample(1, 1, -10),
+        msgspec.structs.replace(good, out=-1),
+        msgspec.structs.replace(good, seconds=good.seconds | {"more": 1.0}),
+    ):
+        with pytest.raises(ProfileError, match="cannot have been measured"):
+            changed(samples=[good] * 5 + [odd]).check()
+    for windows in (Windows(0.0), Windows(-1.0), Windows(1.0, delay=-1.0)):
+        with pytest.raises(ProfileError, match="windows end every so many seconds"):
+            changed(windows=windows).check()
+
+
+def test_what_an_older_taut_has_written_is_said_to_be_that(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"app": "job", "window": 2.0, "format": 1}')
+    with pytest.raises(ProfileError, match="has format 1, this Taut reads 2"):
+        Profile.load(tmp_path / "job.json")
+
+
+def test_what_was_seen_since_makes_it_new() -> None:
+    old = changed(taken=1.0)
+    old.merged([sample(1, 1, 10)]).check()
 
 
 def test_later_batches_are_added() -> None:

@@ -210,6 +210,16 @@ def test_windows_that_ended_before_a_restart_count() -> None:
     probe.check()
 
 
+def test_windows_of_batches_that_were_not_seen_are_not_those_of_the_next() -> None:
+    probe = live(3)
+    probe.goes_on_after(BatchFacts(1_055.0, 1_052.0))
+    probe.planned(BatchFacts(1_060.6, 1_060.1), nothing)
+    out = probe.written(1_061.0)
+    assert (out.after, out.upto, out.windows) == (1_052.0, 1_060.1, 1)
+    assert out.arrived_over == pytest.approx(5.6)
+    probe.check()
+
+
 def test_how_long_the_first_rows_have_waited_is_not_known() -> None:
     probe = Probe("q", Shape(None, False, False, False), objective=1.0)
     assert probe.written(99.0).arrived_over is None, "its facts could not be read"

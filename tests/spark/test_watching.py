@@ -177,7 +177,7 @@ def test_queries_that_take_no_turns_and_those_that_fail(
     assert seen["free"].batches >= 2
     assert seen["free"].latency is not None
     assert seen["bad"].state == "failed"
-    assert "Python" in str(seen["bad"].error)
+    assert str(seen["bad"].error).startswith("OSError: no space")
     ended = {r.query: r for r in read(trace) if isinstance(r, Ended)}
     assert ended["free"].error is None
     assert ended["bad"].error == seen["bad"].error

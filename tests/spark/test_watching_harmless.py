@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from taut.policy import Fcfs
 from taut.policy.turns import Turns
-from taut.spark.failure import MOST
+from taut.spark.failure import MOST, in_short
 from taut.spark.freely import FreeBatches
 from taut.spark.probe import Out
 from taut.spark.runtime import Runtime
@@ -195,6 +196,26 @@ def test_a_count_begun_anew_leaves_out_what_was_before(owner: Owner, tmp_path: P
     assert not hub._owners
 
 
+def test_windows_that_ended_before_the_count_began_are_not_in_it(
+    watching: Watching, owner: Owner
+) -> None:
+    owner.queries["q"] = query("q")
+    watching.snapshot()
+    watching.begin_anew(False)
+    told: list[Record] = []
+    watching.tell = told.append
+    probe: Any = SimpleNamespace(name="q", window=Window(1.0, 1.0), watermark=0.0)
+    # six windows come out with a batch, five of them late; the last two ended after the beginning
+    began = float(round(watching._counts_from))
+    watching._counts_from = began + 0.5
+    out = Out(0.0, began, 6.0, began - 3.5, began + 2.5, 6, 5, 0.0)
+    watching.wrote_by_itself(probe, 3, began + 2.6, began + 2.7, out)
+    watching.wrote_by_itself(probe, 4, began + 2.6, began + 2.7, replace(out, upto=began + 0.4))
+    first, second = (batch for batch in told if isinstance(batch, Batch))
+    assert (first.windows, first.late, first.ends) == (2, 1, (began + 1.0, began + 2.0))
+    assert (second.windows, second.late, second.ends) == (0, 0, ())
+
+
 def test_without_turns_nothing_limits_them(watching: Watching, owner: Owner) -> None:
     assert watching.snapshot().concurrency == 2
     owner.policy_name = "spark-default"
@@ -210,6 +231,19 @@ def test_of_a_failure_those_who_watch_hear_in_short(watching: Watching) -> None:
     errors = [record.error for record in told if isinstance(record, Ended)]
     assert errors[0] == "ValueError: bad (sink raised on batch 1: PythonException)"
     assert len(errors[1] or "") == MOST
+
+
+def test_of_what_spark_tells_at_length_only_what_was_raised_is_left() -> None:
+    inner = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: got\n  4\n'
+    proxy = f"An exception was raised by the Python Proxy. Return Message: {inner}\nMore: 1\n"
+    stages = "Driver stacktrace:\n\tat org.apache.spark\n"
+    plan = "=== Streaming Query ===\nIdentifier: x\nLogical Plan:\nProject [a]\n"
+    said = in_short(f"[STREAM_FAILED] Query terminated: {proxy}{stages}\n{plan}")
+    assert said.startswith("ValueError: got ([STREAM_FAILED] Query terminated: An exception")
+    assert in_short(said) == said
+    outer = f"{inner}\nDuring handling of the above exception\n\n{inner}"
+    assert in_short(outer.replace("ValueError: got\n  4", "OSError: no", 1)) == "ValueError: got"
+    assert in_short(f"Job aborted\n\n{plan}") == "Job aborted"
 
 
 def test_facts_that_cannot_be_read_are_told_once(

@@ -453,6 +453,7 @@ def test_a_first_window_that_waits_for_a_turn_is_late_as_well() -> None:
     assert only(made, 112.1, Live("running", 111.5)).verdict == "no data", "its window ends at 120"
     made.observe(Batch("q", 1, 200.0, 200.0, 200.1, 200.2, 200.4, input=99.0))
     assert only(made, 200.5, Live("held", 200.4)).verdict == "missed", "of what it has read"
+    assert only(made, 112.1, Live("held", 101.4)).awaited is not None, "since when, for the page"
     seen = only(made, 200.0, Live("held", 101.4))
     assert (seen.results, seen.budget, seen.on_time) == (0, None, None), "nothing is known of them"
 

@@ -216,9 +216,9 @@ def test_what_is_late_and_still_to_come_counts_by_how_late_it_is(
 ) -> None:
     def hangs(seen: Snapshot) -> Snapshot:
         late = {"verdict": "missed", "state": "running", "slo": "p99 <= 700 ms", "objective": 0.7}
-        windows = NOTHING_OUT | late | {"due": seen.at - 27.2, "slack": None}
-        rows = NOTHING_OUT | late | {"due": None, "window": None, "since": seen.at - 40}
-        once = late | {"due": seen.at - 80, "observed": 0.2}
+        windows = NOTHING_OUT | late | {"awaited": seen.at - 27.2, "due": None, "slack": None}
+        rows = late | {"awaited": seen.at - 40, "due": None, "window": None, "observed": 0.675}
+        once = late | {"awaited": seen.at - 80, "due": seen.at - 80, "observed": 0.2}
         return among(seen, {3: windows, 5: rows, 8: once})
 
     run.change = hangs

@@ -376,6 +376,29 @@ def test_a_query_that_was_starved_until_the_end_is_shown() -> None:
     assert "starved gave no result; it was held for 94 s." in page
 
 
+def test_a_query_that_never_got_a_turn_was_held_all_the_time() -> None:
+    recorded = of(
+        started("starved"), started("busy"), started("broken"),
+        turn("busy", 0.5, 1.0), batch("busy", 0, 1.0, 1.1, 90.0, 10.0),
+        Ended(AT, "broken", "no such table"), Ended(AT + 95.0, "starved"),
+    )  # fmt: skip
+    (held,) = [row.stretches["held"] for row in rows(recorded) if row.name == "starved"]
+    assert held[-1][1] == pytest.approx(AT + 95.0)
+    page = page_of(recorded)
+    assert "starved gave no result; it was held for" in page
+    assert "broken failed: no such table" in page
+    assert "broken gave no result" not in page
+    stock = of(started("silent"), started("busy"), batch("busy", 0, 1.0, 1.1, 90.0, 10.0))
+    assert "silent gave no result.</li>" in page_of(stock), "nothing holds what takes no turns"
+
+
+def test_of_a_largest_latency_none_may_be_late() -> None:
+    late = Started(AT, "q", "max <= 1 s", 1.0, 1.0, (10.0, 10.0, 0.0))
+    page = page_of(of(late, batch("q", 0, 1.0, 1.1, 9.0, 1.0)))
+    assert "late, none may be" in page
+    assert "overdrawn" not in page
+
+
 def test_late_rows_are_told_apart_by_phase_as_well() -> None:
     slow = Batch("rows", 0, AT, AT + 4.0, AT + 4.0, AT + 4.1, AT + 4.2, input=2.0)
     recorded = of(started("rows", window=None), slow)

@@ -12,6 +12,10 @@ from taut.errors import PlanError
 Kept = TypeVar("Kept")
 
 
+class _Kept(msgspec.Struct):
+    format: int
+
+
 def save(value: object, path: str | Path) -> None:
     """Write it, all of it or nothing."""
     path = Path(path)
@@ -25,14 +29,15 @@ def load(
 ) -> Kept:
     """Read one back; what is damaged, or was written by another Taut, is refused."""
     try:
-        read = msgspec.json.decode(Path(path).read_bytes(), type=kind)
+        data = Path(path).read_bytes()
+        # first its format: what another Taut has written may have other parts
+        found = msgspec.json.decode(data, type=_Kept).format
+        if found == format:
+            return msgspec.json.decode(data, type=kind)
     except OSError as why:
         raise error(f"{what} {path}: {why.strerror or why}") from why
     except (msgspec.DecodeError, PlanError) as why:
         raise error(
             f"{what} {path} cannot be read: {why}; it may be cut short, make a new one"
         ) from why
-    found = getattr(read, "format", None)
-    if found != format:
-        raise error(f"{what} {path} has format {found}, this Taut reads {format}: make a new one")
-    return read
+    raise error(f"{what} {path} has format {found}, this Taut reads {format}: make a new one")

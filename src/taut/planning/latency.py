@@ -32,6 +32,8 @@ _LOOKS_AFTER_S = 5e-3
 """From the start of a batch until it has asked its source for what has come."""
 _PHASES = 32
 """Ends of windows in one trigger interval, from which on they may be at any moment of it."""
+_MANY = 256
+"""Ends of windows in one batch, from which on it does not matter when each of them was."""
 _ENDS = 32
 """Windows from which on their latencies say enough."""
 _LEAST_CYCLE = 0.05
@@ -49,6 +51,8 @@ class Latency:
         Of its time, what the query would spend on rows alone; batches grow without end at 1.
     cycle, rows
         From one batch to the next, and the rows of one; means.
+    largest
+        Rows of the largest batch.
     phases
         Where the time of a row goes, on average: the wait for its batch, then phase by phase.
     shape
@@ -62,6 +66,7 @@ class Latency:
     rows: float
     phases: dict[str, float]
     spans: Spans | None = field(default=None, repr=False)
+    largest: float = math.inf
 
     @property
     def mean(self) -> float:
@@ -330,11 +335,12 @@ def _told(work: Work, batches: _Batches, rate: float, shape: str, seen: _Seen) -
         phases["batch of its last rows"] = seen.between
     for phase in PHASES[:-1]:
         line = work.lines[phase]
-        seconds = line.bearing(work.ratio).at(rows) * work.mean
+        seconds = float(line.bearing(work.ratio).at(rows)) * work.mean
         closing = line.out * work.costs.most_out * work.mean if windows else 0.0
         phases[phase] = seconds + closing
     spans = seen.spans
-    return Latency(spans.moments(), shape, work.growth(rate), cycle, rows, phases, spans)
+    largest = rate * float(batches.before.max())
+    return Latency(spans.moments(), shape, work.growth(rate), cycle, rows, phases, spans, largest)
 
 
 def _settled(whole: Line, drain: float, rate: float, trigger: float, mean: float) -> float:
@@ -412,7 +418,7 @@ class Waits:
 
     def spans(self, late: Floats, before: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
         """Of batches: the shortest wait, how much longer it may be, and how many windows wait."""
-        if not self.step:
+        if not self.step or float(before.max()) > _MANY * self.step:
             yield np.full_like(before, self.delay), before, before
             return
         # the last that could be seen, then those before it, as far as the batch before

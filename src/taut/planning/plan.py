@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from taut.planning import files
 from taut.planning.latency import Latency, predict
 from taut.planning.phases import Costs, Line, fit
 from taut.planning.profile import Profile
-from taut.planning.search import LEAST_ERROR, Choice, Search
+from taut.planning.search import HIGHEST, LEAST_ERROR, Choice, Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
 
@@ -31,6 +32,9 @@ _SURE = 2.0
 """Errors of the fit, up and down, that the interval of a prediction spans."""
 _SETTLING = 0.05
 """By how much batches may have become faster while they were profiled."""
+_DOUBLINGS = 10
+"""Of an objective that cannot be met, until it is given up."""
+_LEAST_RATE = 1e-3
 _ROOM = 1.5
 """Times the largest batch expected, that a batch may take at most."""
 
@@ -193,20 +197,42 @@ def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> P
         limit=limit_of(search.costs, choice),
         shape=latency.shape,
         profile=profile,
-        warnings=warnings_of(profile, search.costs, choice, latency),
+        warnings=[*warnings_of(profile, search.costs, choice, latency), *_near(search, latency)],
     )
+
+
+def _near(search: Search, latency: Latency) -> list[str]:
+    """How much dearer batches may not be, if that may well be."""
+    bound = _bearable(latency)
+    if spread(search.costs)[1] <= bound:
+        return []
+    return [
+        f"if batches cost {bound - 1.0:.0%} more than fitted, which may be, they would not keep "
+        "up, and latency would grow without end: what is told as the most is from just before that"
+    ]
 
 
 def expected(search: Search, choice: Choice, rate: float) -> dict[str, Expected]:
     """Latency at a rate, with its interval: batches may cost more or less than the fit says."""
     low, high = spread(search.costs)
-    return measured(search.slo, *(_at(search, choice, rate, scale) for scale in (1.0, low, high)))
+    middle = _at(search, choice, rate, 1.0)
+    bound = _bearable(middle)
+    # the cap is for when something stood still, and has nothing to say here
+    free = replace(choice, settings=choice.settings.but(cap=None))
+    return measured(
+        search.slo, middle, *(_at(search, free, rate, min(bound, each)) for each in (low, high))
+    )
+
+
+def _bearable(latency: Latency) -> float:
+    """Times what batches cost, up to which they do not grow without end."""
+    return HIGHEST / latency.utilisation if latency.utilisation else math.inf
 
 
 def spread(costs: Costs) -> tuple[float, float]:
     """Between what batches cost, as multiples of what the fit says."""
     error = _SURE * max(LEAST_ERROR, costs.error)
-    return 1.0 - error, 1.0 + error
+    return 1.0 / (1.0 + error), 1.0 + error
 
 
 def measured(slo: Slo, middle: Latency, low: Latency, high: Latency) -> dict[str, Expected]:
@@ -224,13 +250,12 @@ def capped(search: Search, settings: Settings, cluster: Cluster, rate: float) ->
 
     After a standstill all that has arrived would be one batch, and memory may not hold that.
     """
-    return settings.but(cap=cap_of(search.latency(settings, cluster, rate), rate))
+    return settings.but(cap=cap_of(search.latency(settings, cluster, rate)))
 
 
-def cap_of(latency: Latency, rate: float) -> int:
+def cap_of(latency: Latency) -> int:
     """Of rows in a batch."""
-    rows = latency.spans.rows.max() * rate if latency.spans is not None else latency.rows
-    return max(1, math.ceil(_ROOM * float(rows)))
+    return max(1, math.ceil(_ROOM * latency.largest))
 
 
 def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) -> Infeasible:
@@ -238,12 +263,12 @@ def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) 
     slo, least = search.slo, math.inf
     highest = 0.0
     asked = rate or 0.0
+    loose = _loosened(search, clusters, asked)
     for cluster in clusters:
         found = search.best(cluster)
         highest = max(highest, found.rate if found else 0.0)
-        for settings in search.candidates(cluster):
-            if settings.trigger == 0.0:
-                least = min(least, search.latency(settings, cluster, asked).of(slo))
+        for settings in loose.candidates(cluster):
+            least = min(least, loose.latency(settings, cluster, asked).of(slo))
     nearest: Slo | None = None
     if least < math.inf:
         # a little more than the least, for rates are searched in steps
@@ -264,6 +289,17 @@ def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) 
     elif asked:
         reason += f"; at {asked:,.0f} rows a second batches would grow without end"
     return Infeasible(reason, nearest, highest)
+
+
+def _loosened(search: Search, clusters: Sequence[Cluster], rate: float) -> Search:
+    """With an objective long enough to be met: which settings are best depends on it."""
+    slo = search.slo
+    for _ in range(_DOUBLINGS):
+        longer = Slo(f"{slo.measure} <= {math.ceil(2000 * search.slo.seconds)} ms")
+        search = replace(search, slo=longer)
+        if search.smallest(clusters, max(rate, _LEAST_RATE)) is not None:
+            break
+    return search
 
 
 def _empty(search: Search, clusters: Sequence[Cluster]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -91,7 +92,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def merged(self, later: Profile | Iterable[Sample]) -> Profile:
         """With what was measured later, of the same job on the same cluster."""
         if not isinstance(later, Profile):
-            return msgspec.structs.replace(self, samples=[*self.samples, *later])
+            samples = [*self.samples, *later]
+            return msgspec.structs.replace(self, samples=samples, taken=time.time())
         for what in ("app", "spark", "executors", "cores", "windows"):
             mine, theirs = getattr(self, what), getattr(later, what)
             if mine != theirs:
@@ -115,9 +117,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"profile of {self.app!r} has no batch: did the source give any row?"
             )
         for sample in self.samples:
-            missing = [phase for phase in PHASES if phase not in sample.seconds]
-            if missing or min(sample.seconds.values()) < 0.0 or sample.rows < 0:
+            whole = set(sample.seconds) == set(PHASES) and min(sample.seconds.values()) >= 0.0
+            if not whole or not 0.0 < sample.total < math.inf or min(sample.rows, sample.out) < 0:
                 raise ProfileError(f"profile of {self.app!r}: {sample} cannot have been measured")
+        if self.windows is not None and not (self.windows.every > 0.0 <= self.windows.delay):
+            raise ProfileError(
+                f"profile of {self.app!r}: {self.windows}: windows end every so many seconds, "
+                "above zero, and are seen after that"
+            )
         if max(sample.rows for sample in self.samples) == 0:
             raise ProfileError(
                 f"profile of {self.app!r}: no batch has a row, so what a row costs is unknown; "

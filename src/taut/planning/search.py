@@ -56,7 +56,20 @@ class Search:
 
     def meets(self, settings: Settings, cluster: Cluster, rate: float) -> bool:
         """Whether the objective is met there."""
+        if rate > HIGHEST * self.ceiling(settings, cluster) * (1.0 + 1e-9):
+            return False
         return self.latency(settings, cluster, rate).of(self.slo) <= self.slo.seconds
+
+    def holds(self, settings: Settings, cluster: Cluster, rate: float) -> bool:
+        """Whether it is met if batches cost what the fit says, too.
+
+        Windows and intervals both go by the clock: at a low rate, or with batches that take less,
+        it may be those that just do not see the end of a window.
+        """
+        if not self.meets(settings, cluster, rate):
+            return False
+        plain = predict(self.costs, settings, cluster, rate)
+        return plain.of(self.slo) <= self.slo.seconds
 
     def highest(self, settings: Settings, cluster: Cluster) -> float:
         """The highest rate at which these settings meet the objective; 0 if they never do."""
@@ -85,23 +98,28 @@ class Search:
         free = 1.0 / (float(costs.factors.mean()) * self._scale) - self._drain(whole)
         return max(0.0, free) / each
 
-    def best(self, cluster: Cluster) -> Choice | None:
-        """The settings with the highest rate there; None if none meets the objective."""
+    def best(self, cluster: Cluster, rate: float | None = None) -> Choice | None:
+        """The settings with the highest rate there; None if none meets the objective.
+
+        Of those that also meet it at ``rate``, if one is given.
+        """
         found: Choice | None = None
         for settings in self.candidates(cluster):
+            if rate is not None and not self.holds(settings, cluster, rate):
+                continue
             # most are no better than what was found: one look instead of a search
             if found is not None and not self.meets(settings, cluster, found.rate):
                 continue
-            rate = self.highest(settings, cluster)
-            if rate > (found.rate if found else 0.0):
-                latency = self.latency(settings, cluster, rate)
-                found = Choice(cluster, settings, rate, latency)
+            most = self.highest(settings, cluster)
+            if most > (found.rate if found else 0.0):
+                latency = self.latency(settings, cluster, most)
+                found = Choice(cluster, settings, most, latency)
         return found
 
     def smallest(self, clusters: Sequence[Cluster], rate: float) -> Choice | None:
         """The best settings on the first of these clusters that sustains the rate."""
         for cluster in clusters:
-            found = self.best(cluster)
+            found = self.best(cluster, rate)
             if found is not None and found.rate >= rate:
                 return found
         return None

@@ -246,7 +246,7 @@ def _plan(
 ) -> Plan:
     costs, latency = together.members[nth].costs, latencies[0]
     rate = best.growth * wanted.rate
-    settings = best.settings[nth].but(cap=cap_of(at_most, rate))
+    settings = best.settings[nth].but(cap=cap_of(at_most))
     part = Choice(best.way.part, settings, rate, at_most)
     return Plan(
         app=wanted.profile.app,

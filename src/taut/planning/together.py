@@ -115,31 +115,30 @@ class Together:
                 found[way.turns] = better
         ranked = sorted(found.values(), key=lambda each: -each.growth)
         followed = [replace(each, growth=self._room(each)) for each in ranked[:_FOLLOWED]]
-        sound = [each for each in followed if self._sound(each)] or list(self._as_asked(followed))
+        enough = [each for each in followed if each.growth >= 1.0 and self._sound(each)]
+        # short of what was asked for only where no other way has as much
+        sound = enough or list(self._as_asked()) or [each for each in followed if each.growth < 1.0]
         best = max(sound, key=lambda each: each.growth, default=None)
         return best if best and best.growth else None
 
     def _sound(self, found: Arrangement) -> bool:
-        """Whether it holds at the rates that were asked for, if it does at higher ones.
+        """Whether what holds at higher rates holds at those that were asked for.
 
         Windows and intervals both go by the clock: batches that take less may be those that just
         do not see the end of a window.
         """
-        if found.growth < 1.0:
-            return True
         followed = self._follow(found, 1.0, 1.0)
         return self.meets(found) and all(
             one.meets(member.slo) for one, member in zip(followed, self.members, strict=True)
         )
 
-    def _as_asked(self, followed: Sequence[Arrangement]) -> Iterator[Arrangement]:
-        """For the rates that were asked for and no higher ones, where none of these is sound."""
-        if followed:
-            for way in self.ways():
-                found = self.arrange(way, 1.0)
-                if isinstance(found, Arrangement) and self._sound(found):
-                    yield found
-                    return
+    def _as_asked(self) -> Iterator[Arrangement]:
+        """For the rates that were asked for and no higher ones."""
+        for way in self.ways():
+            found = self.arrange(way, 1.0)
+            if isinstance(found, Arrangement) and self._sound(found):
+                yield found
+                return
 
     def arrange(self, way: Way, growth: float) -> Arrangement | Blocked:
         """At so many times the rates that were asked for.

@@ -5,7 +5,9 @@ from __future__ import annotations
 MOST = 400
 """Characters."""
 _TRACEBACK = "Traceback (most recent call last)"
-_BETWEEN = ("Traceback", "During handling", "The above exception", "at ", "Caused by", "JVM ")
+_DEBUG = "\n=== Streaming Query ==="
+"""From there on Spark tells offsets and plans."""
+_BETWEEN = ("During handling", "The above exception", "at ", "Caused by", "JVM ", "Driver stack")
 
 
 def first_line(text: str) -> str:
@@ -27,17 +29,23 @@ def in_short(error: str) -> str:
     ... ''')
     'ValueError: bad (sink raised on batch 1: PythonException)'
     """
-    head, found, trace = error.partition(_TRACEBACK)
+    error = error.partition(_DEBUG)[0]
+    head, found, traces = error.partition(_TRACEBACK)
     where = first_line(head).rstrip(": ")
-    raised = [
-        line.strip()
-        for line in trace.splitlines()[1:]
-        if line.strip() and not line[0].isspace() and not line.startswith(_BETWEEN)
-    ]
-    if not found or not raised:
+    # of several the last was raised by the code that is furthest inside, or handled the others
+    last = traces.rpartition(_TRACEBACK)[2]
+    raised = next(
+        (
+            line.strip()
+            for line in last.splitlines()[1:]
+            if line.strip() and not line[0].isspace() and not line.startswith(_BETWEEN)
+        ),
+        None,
+    )
+    if not found or raised is None:
         return _cut(where if found else first_line(error), MOST)
-    last = _cut(raised[-1], MOST * 3 // 4)
-    return f"{last} ({_cut(where, MOST // 4)})" if where else last
+    said = _cut(raised, MOST * 3 // 4)
+    return f"{said} ({_cut(where, MOST // 4)})" if where else said
 
 
 def _cut(text: str, most: int) -> str:

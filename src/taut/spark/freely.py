@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from taut.spark.window import Shape
 
 
+_PATIENCE = 3
+"""Batches that could not be read, after which no more are."""
+
+
 class FreeBatches:
     """Tells of one query's batches.
 
@@ -34,6 +38,7 @@ class FreeBatches:
         self._watching = watching
         self._reader: BatchReader | None = None
         self._last_run = 0.0
+        self._failures = 0
 
     def wrote(self, jvm: Any, query: Any, batch: int, run: float, written: float) -> None:
         """A batch is out whose rows Spark had asked for at ``run``.
@@ -44,11 +49,16 @@ class FreeBatches:
         self._last_run = run
         watching = self._watching
         if watching is None or watching.tell is None:
+            # what is not seen now is asked of the checkpoint, once somebody watches again
+            self._reader = None
             return
         try:
             out = self._closed(jvm, query, batch, written)
         except Exception as error:  # facts that cannot be read must not end the query
-            self._probe = out = None
+            out = self._reader = None
+            self._failures += 1
+            if self._failures >= _PATIENCE:
+                self._probe = None
             watching.failed(error)
         if out is None or self._probe is None:
             watching.wrote_freely(self._name, batch, run, written, over)

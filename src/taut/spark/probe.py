@@ -230,8 +230,8 @@ class Probe:
         self._started = now
 
     def goes_on_after(self, last: BatchFacts | None) -> None:
-        """The first batch that is seen here follows this one, which the checkpoint knows."""
-        self._checkpointed = last
+        """The next batch that is seen here follows this one, which the checkpoint knows."""
+        self._checkpointed, self._planned = last, None
 
     def planned(
         self,

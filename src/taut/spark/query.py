@@ -18,7 +18,7 @@ from taut.policy.view import Slack
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
-from taut.spark.failure import first_line
+from taut.spark.failure import in_short
 from taut.spark.freely import FreeBatches
 from taut.spark.gate import Gate, Interrupted, JvmLatch
 from taut.spark.probe import BatchReader, Probe, read_progress
@@ -114,7 +114,7 @@ class _Started(ABC):
     def error(self) -> str | None:
         """What ended it, if it failed."""
         error = None if self.active else self.query.exception()
-        return None if error is None else first_line(str(error))
+        return None if error is None else in_short(str(error))
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended, so long at most; its error is kept for :meth:`error`."""
@@ -253,7 +253,9 @@ class StockQuery(_Started):
             raise
         written = time.time()
         query = self.query if self.begun else None
+        began = time.thread_time()
         self._batches.wrote(self._jvm, query, batch_id, run, written)
+        self.cpu_seconds += time.thread_time() - began
 
 
 class Query(_Started):
@@ -367,6 +369,9 @@ class Query(_Started):
             due = self.probe.emits() or due
             if reckon is not None and slack is not None:
                 slack = self.probe.at_work(now, view, turns.turn(self.name), slack)
+        if self.probe.window is not None and not view.streams:
+            # before a watermark is known it would be that of rows, which nobody waits for
+            slack = None
         return Stands(turns.state(self.name).value, turns.since(self.name), due, slack)
 
     def drain(self) -> None:

@@ -85,6 +85,7 @@ class Watching:
         self.note: str | None = None
         """What those who look should know, as a sentence."""
         self._made = self._began = time.time()
+        self._counts_from = 0.0
         self._run = secrets.token_hex(3)
         self.folder = _folder(trace, self._run, self._began)
         """Where this run is recorded, None if it is not."""
@@ -155,7 +156,7 @@ class Watching:
             return
         begun = out.begun or called
         run = max(called, begun)
-        ends = _ends(query.probe.window, out) if out.windows else ()
+        ends, windows, late = self._counted(query.probe.window, out)
         tell(
             Batch(
                 query.name,
@@ -168,8 +169,8 @@ class Watching:
                 out.arrived_over or 0.0,
                 query.probe.watermark,
                 ends,
-                out.windows,
-                out.late,
+                windows,
+                late,
                 out.delay,
                 goes_on,
                 out.arrived_over is not None,
@@ -195,10 +196,20 @@ class Watching:
         if tell is not None:
             planned = min(out.planned, run)
             times = (planned, planned, planned, run, written, out.arrived_over or 0.0)
-            ends = _ends(probe.window, out) if out.windows else ()
-            closed = (ends, out.windows, out.late, out.delay)
+            closed = (*self._counted(probe.window, out), out.delay)
             known = out.arrived_over is not None
             tell(Batch(probe.name, batch, *times, probe.watermark, *closed, True, known))
+
+    def _counted(self, window: Window | None, out: Out) -> tuple[tuple[float, ...], int, int]:
+        """Ends of windows that are out, how many those are, and how many of them were late.
+
+        Without those that had ended before it counts, which are the oldest and late first.
+        """
+        windows, late = out.windows, out.late
+        if window is not None and windows and out.after < self._counts_from:
+            windows = window.ends_between(self._counts_from, out.upto)
+            late = max(0, late - (out.windows - windows))
+        return (_ends(window, out.upto, windows) if windows else ()), windows, late
 
     def failed(self, error: Exception) -> None:
         """Something could not be told."""
@@ -232,7 +243,11 @@ class Watching:
         return msgspec.structs.replace(seen, concurrency=0) if free else seen
 
     def begin_anew(self, trace: bool | str | Path | None) -> None:
-        """Count from here on, as a run of its own: what came before, a warm-up, is in neither."""
+        """Count from here on, as a run of its own.
+
+        What came before, a warm-up, is not in it; nor are windows that had ended before and come
+        out later.
+        """
         self._open()
         with self._runtime._lock:
             before = self._recorder
@@ -241,6 +256,7 @@ class Watching:
             self._granted.clear()
             hub.disown(self._run)
             self._began, self._run = time.time(), secrets.token_hex(3)
+            self._counts_from = self._began
             self.folder = _folder(trace, self._run, self._began)
             for query in self._runtime.queries.values():
                 if not query.ended_told:
@@ -362,12 +378,12 @@ def _parts(slack: Slack | None) -> SlackParts | None:
     return SlackParts(*parts) if all(map(math.isfinite, parts)) else None
 
 
-def _ends(window: Window | None, out: Out) -> tuple[float, ...]:
-    """The ends of the windows that are out, the last ones of many."""
+def _ends(window: Window | None, upto: float, windows: int) -> tuple[float, ...]:
+    """The ends of so many windows, the last ones of many."""
     if window is None:
         return ()
-    last = window.end_after(out.upto - window.slide)
-    if out.windows == 1:
+    last = window.end_after(upto - window.slide)
+    if windows == 1:
         return (last,)
-    count = min(out.windows, MOST_ENDS)
+    count = min(windows, MOST_ENDS)
     return tuple(last - window.slide * n for n in range(count - 1, -1, -1))

@@ -131,11 +131,15 @@ def _delay(told: str) -> float:
 
     >>> _delay("1 minutes 30 seconds"), _delay("1 months 0.5 seconds")
     (90.0, 2678400.5)
+    >>> _delay("1 years 1 months") / 86_400
+    403.0
     """
-    parts = [(float(number), unit) for number, unit in _DELAY.findall(told)]
-    months = sum(number for number, unit in parts if unit.startswith("month"))
-    rest = sum(seconds(f"{number} {unit}") for number, unit in parts if "month" not in unit)
-    return months * _DAYS_OF_A_MONTH * 86_400.0 + rest
+    long = {"year": 12 * _DAYS_OF_A_MONTH, "month": _DAYS_OF_A_MONTH, "week": 7}
+    behind = 0.0
+    for number, unit in _DELAY.findall(told):
+        days = next((days for name, days in long.items() if unit.startswith(name)), None)
+        behind += float(number) * days * 86_400.0 if days else seconds(f"{number} {unit}")
+    return behind
 
 
 def inspect(df: DataFrame) -> Shape:

@@ -152,12 +152,11 @@ class QueryBoard:
         observed = None if self.objective is None else self._after_due.quantile(now, rank)
         said = measured(slo, self.objective, observed, results, late)
         error = self.ended.error if self.ended else None
+        awaited = self._could_be_out(state, since, due)
         return QueryNow(
             name=self.started.query,
             state=state,
-            verdict=verdict(
-                said, now, self.objective, self._could_be_out(state, since, due), slack, state
-            ),
+            verdict=verdict(said, now, self.objective, awaited, slack, state),
             waiting_for=waiting_for(
                 state, now, due, turns, error=error, windowed=self.started.window is not None
             ),
@@ -166,6 +165,7 @@ class QueryBoard:
             objective=self.objective,
             window=self.started.window,
             due=due if active else None,
+            awaited=awaited if active else None,
             # without an objective it is when to run next, and says nothing of being late
             slack=slack if active and self.objective is not None else None,
             latency=self.latencies.quantiles(now),

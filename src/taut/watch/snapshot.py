@@ -82,6 +82,7 @@ class QueryNow(msgspec.Struct, frozen=True, omit_defaults=True):
     objective: float | None = None
     window: tuple[float, float, float] | None = None
     due: float | None = None
+    awaited: float | None = None
     slack: SlackParts | None = None
     latency: Quantiles | None = None
     observed: float | None = None

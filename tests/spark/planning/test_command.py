@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.planning.synthetic import profile
@@ -14,7 +15,7 @@ from taut.spark.planning.app import load_app
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    path = tmp_path / "some_app.py"
+    path = tmp_path / "job.py"
     path.write_text("def app(spark, settings):\n    return None\n")
     return path
 
@@ -54,6 +55,15 @@ def test_the_fewest_nodes(app: Path) -> None:
 )
 def test_what_is_wrong_is_said(app: Path, options: list[str], said: str) -> None:
     assert said in planned(app, *options)
+
+
+def test_a_profile_of_another_app_or_spark_is_refused(app: Path, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(profile(), app="other")
+    other.save(tmp_path / "profile.json")
+    assert "is of 'other', and the app is 'job'" in planned(app, "p99 <= 2 s")
+    older = msgspec.structs.replace(profile(), spark="3.5.0")
+    older.save(tmp_path / "profile.json")
+    assert "was taken on Spark 3.5.0" in planned(app, "p99 <= 2 s")
 
 
 def test_files_that_are_no_app(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -57,9 +56,12 @@ class Shown:
 
     def over(self) -> None:
         """Keep how the run stands, for its runtime is about to stop."""
-        runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            self._last = msgspec.structs.replace(runtime.snapshot(), notes=(OVER,))
+        try:
+            if self._runtime is not None:
+                last = self._runtime.snapshot()
+                self._last = msgspec.structs.replace(last, notes=(OVER,))
+        finally:
+            self._runtime = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +71,11 @@ class Shown:
 
     def _look(self) -> Snapshot:
         runtime = self._runtime
-        if runtime is not None:
-            with contextlib.suppress(Exception):  # it stops in this moment
-                return runtime.snapshot()
-        return self._last
+        if runtime is None:
+            return self._last
+        try:
+            return runtime.snapshot()
+        except Exception:
+            if self._runtime is runtime:
+                raise  # and the page says that it is stale
+            return self._last

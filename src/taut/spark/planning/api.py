@@ -62,7 +62,7 @@ def plan(
     objective = Slo(slo)
     taken = profile is None
     profile = _profile(app, profile, objective, rate, spark, name, watch)
-    version = None if taken or spark is None else spark.version
+    version = None if taken else _version(spark)
     clusters = [cluster] if isinstance(cluster, Cluster) else list(cluster or [profile.cluster])
     return make(profile, objective, rate, clusters, spark=version)
 
@@ -135,7 +135,7 @@ def plan_together(
         if demand.name is not None and profile.app != demand.name:
             profile = msgspec.structs.replace(profile, app=demand.name)
         wanted.append(Wanted(profile, objective, demand.rate))
-    return make_together(wanted, cluster, spark=None if spark is None else spark.version)
+    return make_together(wanted, cluster, spark=_version(spark))
 
 
 def _profile(
@@ -180,3 +180,11 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 def _name(app: App) -> str:
     return getattr(app, "__name__", "app")
+
+
+def _version(spark: SparkSession | None) -> str | None:
+    """Of the Spark that is there; None where there is none, to plan without."""
+    from pyspark.sql import SparkSession
+
+    found = spark or SparkSession.getActiveSession()
+    return None if found is None else found.version

@@ -95,6 +95,8 @@ def plan(
     APP is a Python file with a function app(spark, settings) that gives a streaming DataFrame and
     the sink of its batches.
     """
+    import pyspark
+
     from taut.planning.plan import make
     from taut.planning.profile import Profile
     from taut.planning.settings import Cluster
@@ -105,6 +107,12 @@ def plan(
         raise click.BadParameter(str(error), param_hint="--slo") from None
     if profile_file is not None and profile_file.exists():
         profile = Profile.load(profile_file)
+        if profile.app != app.stem:
+            raise click.BadParameter(
+                f"{profile_file} is of {profile.app!r}, and the app is {app.stem!r}: give each a "
+                "file of its own",
+                param_hint="--profile",
+            )
         click.echo(f"profile: {profile_file}, {len(profile.samples)} batches", err=True)
     else:
         profile = _profiled(app, master, rate, objective, seconds)
@@ -112,7 +120,8 @@ def plan(
             profile.save(profile_file)
     each = cores or profile.cores
     executors = nodes or range(profile.executors, profile.executors + 1)
-    found = make(profile, objective, rate, [Cluster(many, each) for many in executors])
+    clusters = [Cluster(many, each) for many in executors]
+    found = make(profile, objective, rate, clusters, spark=pyspark.__version__)
     click.echo(found.explain())
     click.echo("Spark's settings:")
     for name, value in found.conf().items():

@@ -77,6 +77,11 @@ def take(
             settings = mixtures(cluster)[0].but(cap=guess)
             found, windows = _run(spark, app, settings, folder, _silent, warm_up / 2, 10_000)
             warm += found[-3:]
+        if not warm:
+            raise ProfileError(
+                f"{name}: no batch had a row: does its source have rows, and does its sink write "
+                "what it is given?"
+            )
         todo = trials(cluster, largest(warm, objective, windowed=windows is not None))
         for done, settings in enumerate(todo):
             left = seconds - (time.monotonic() - began)

@@ -132,10 +132,17 @@ class Planned:
     def _write(self, df: DataFrame, batch_id: int) -> None:
         self._meter(df, batch_id)
         if batch_id and batch_id % _LOOK_EVERY == 0:
-            drift = self.drift()
-            if drift is not None and drift.beyond != self._said:
-                self._said = drift.beyond
-                log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * drift.beyond)
+            try:
+                self._look()
+            except Exception as error:  # who looks must not end what is looked at
+                log.warning("%s: drift cannot be told: %r", self.plan.app, error)
+
+    def _look(self) -> None:
+        # after a restart a batch may come before Spark has given the query
+        drift = self.drift() if hasattr(self, "query") else None
+        if drift is not None and drift.beyond != self._said:
+            self._said = drift.beyond
+            log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * drift.beyond)
 
 
 def tell(plan: Plan, drift: Drift | None = None) -> None:

@@ -8,7 +8,9 @@ import { Badge, kindOf } from "./verdict.js";
 const SPAN = 120;
 
 // Below zero a share says little: how many times as many were late as may be, as in the report.
-const left = (budget) => (budget < 0 ? `overdrawn ${(1 - budget).toFixed(1)}${"\u00a0"}x` : percent(budget));
+const overdrawn = (budget) => (budget < 0 ? `overdrawn ${(1 - budget).toFixed(1)}${"\u00a0"}x` : percent(budget));
+// Of a largest latency none may be late, so that there is nothing to be a multiple of.
+const left = ({ budget, late, slo }) => (budget < 0 && slo?.startsWith("max") ? `${count(late)} late, none may be` : overdrawn(budget));
 
 export class Detail {
   constructor() {
@@ -67,7 +69,7 @@ export class Detail {
       ["mean", time(latency?.mean)],
       ["max", time(latency?.max)],
       ["on time", exact(query.on_time)],
-      ["budget left", left(query.budget), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
+      ["budget left", left(query), query.budget < 0 ? "missed" : query.budget < 0.25 ? "risk" : ""],
       ["late / results", `${count(query.late ?? 0)} / ${count(query.results ?? 0)}`],
       ["work to come", time(slack?.cost)],
       ...["planning", "running"].filter((phase) => (this.phased ||= phase in (query.phases ?? {})))

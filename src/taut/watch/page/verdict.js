@@ -19,12 +19,9 @@ export const kindOf = (query) =>
 const AT_WORK = new Set(["held", "planned", "running"]);
 
 // What has been waited for in vain for longer than the objective: late already, however late it will be.
-function soFar(query, { at, reduces }) {
-  if (query.objective == null || !AT_WORK.has(query.state)) return null;
-  // without windows, since its rows were taken up, where nothing else is known; of a reduce rows are counted
-  const rows = query.window == null && query.observed == null && query.verdict === "missed" && !reduces?.some((one) => one.query === query.name);
-  const since = query.due ?? (rows ? query.since : null);
-  return since != null && at - since > query.objective ? at - since : null;
+function soFar(query, { at }) {
+  if (query.objective == null || query.awaited == null || !AT_WORK.has(query.state)) return null;
+  return at - query.awaited > query.objective ? at - query.awaited : null;
 }
 
 // The objective's measure, or what is late by more than that and still to come.

@@ -211,8 +211,14 @@ def spans(recorded: Recorded) -> dict[str, Spans]:
 def last_waits(recorded: Recorded, name: str) -> list[tuple[float, float]]:
     """When a query was held after its last batch, until the end if it got no turn any more."""
     turns = recorded.turns.get(name)
-    if not turns or _resident(recorded, name):
+    if _resident(recorded, name):
         return []
+    if not turns:
+        # where others had turns, it waited for one from its start on
+        started = recorded.started.get(name)
+        if not recorded.turns or started is None or name in recorded.batches:
+            return []
+        return [(started.at, max(started.at, _end(recorded, name)))]
     last = recorded.batches[name][-1] if name in recorded.batches else None
     after = [turn for turn in turns if last is None or turn.at >= last.written]
     if not after and last is not None and not last.goes_on:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from taut.slo import Slo
 from taut.watch.recorded import Recorded
 from taut.watch.report import html
 from taut.watch.report.causes import PHASES, Cause, span
@@ -116,11 +117,7 @@ def _lost(phase: str) -> str:
 
 def _notes(found: RunFigures) -> list[str]:
     notes = [f"{q.name} failed: {q.error}" for q in found.queries if q.error]
-    notes += [
-        f"{q.name} gave no result; it was held for {span(q.held + q.waited)}."
-        for q in found.queries
-        if q.silent
-    ]
+    notes += [f"{q.name} gave no result{_waited(q)}." for q in found.queries if _is_silent(q)]
     if found.missing:
         notes.append(
             f"{found.missing:,} records are missing: what is shown is what is left of the run."
@@ -131,6 +128,16 @@ def _notes(found: RunFigures) -> list[str]:
         if q.resident
     ]
     return [_list(notes)] if notes else []
+
+
+def _is_silent(query: QueryFigures) -> bool:
+    """Without a result, and not because it failed, which is said."""
+    return query.silent and not query.error
+
+
+def _waited(query: QueryFigures) -> str:
+    held = query.held + query.waited
+    return f"; it was held for {span(held)}" if held else ""
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -149,7 +156,7 @@ def verdicts(found: RunFigures) -> str:
                 html.seconds(q.observed),
                 html.percent(q.on_time),
                 f"{q.late:,} of {q.results:,}" if q.objective is not None else "-",
-                _budget(q.budget),
+                _budget(q),
                 q.state if q.state != "running" else "running at the end",
             ]
             for q in found.queries
@@ -159,9 +166,12 @@ def verdicts(found: RunFigures) -> str:
     )
 
 
-def _budget(left: float | None) -> str:
+def _budget(query: QueryFigures) -> str:
+    left = query.budget
     if left is None:
         return "-"
+    if left < 0.0 and query.slo is not None and Slo(query.slo).quantile == 1.0:
+        return f"{query.late:,} late, none may be"
     return f"{100.0 * left:.0f} %" if left >= 0.0 else f"overdrawn {1.0 - left:.1f} x"
 
 
