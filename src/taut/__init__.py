@@ -18,10 +18,11 @@ from taut.errors import (
     WatchError,
 )
 from taut.slo import Slo
-from taut.spark.query import Query, Status
+from taut.spark.query import Query
 from taut.spark.runtime import Runtime
 from taut.spark.session import session
 from taut.spark.sinks import sink
+from taut.spark.started import Status
 from taut.spark.window import Window
 
 if TYPE_CHECKING:

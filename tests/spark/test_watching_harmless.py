@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.spark.watched import Owner
 
-from taut.policy import Fcfs
-from taut.policy.turns import Turns
 from taut.spark.failure import MOST, in_short
 from taut.spark.freely import FreeBatches
 from taut.spark.probe import Out
@@ -22,22 +20,6 @@ from taut.spark.window import Shape, Window
 from taut.watch import hub
 from taut.watch.records import Batch, Ended, Record, Source, Turn
 from taut.watch.trace import read
-
-
-class Owner:
-    """As much of a runtime as is watched."""
-
-    policy_name, concurrency = "fcfs", 2
-
-    def __init__(self) -> None:
-        context = SimpleNamespace(master="local[2]", defaultParallelism=2)
-        self.spark: Any = SimpleNamespace(version="4.3", sparkContext=context)
-        self._turns = Turns(Fcfs(), concurrency=2)
-        self._lock = threading.RLock()
-        self.queries: dict[str, Any] = {}
-
-    def overhead(self) -> float:
-        return 0.0
 
 
 def query(name: str) -> Any:

@@ -5,68 +5,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taut.duration import seconds as to_seconds
-from taut.errors import StartError
 from taut.policy.turns import State, Turns
-from taut.policy.view import Slack
 from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
-from taut.spark.ending import end_all
-from taut.spark.failure import in_short
-from taut.spark.freely import FreeBatches
-from taut.spark.gate import Gate, Interrupted, JvmLatch
+from taut.spark.gate import Gate, JvmLatch
 from taut.spark.probe import BatchReader, Probe, read_progress
 from taut.spark.sinks import SinkFunction
 from taut.spark.source.control import Sources
+from taut.spark.started import POLL, Stands, StartedQuery, Status
 from taut.spark.watching import Watching
 from taut.spark.window import Look, Shape, Window, WindowLearner, look_at_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("taut")
 
-_POLL = 0.02
 _LEARN_FROM = 10
 """Outputs that are looked at for windows that the plan does not show."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Where a query stands, for a person to read.
-
-    ``state`` is held, running, planned, waiting for data, ended or failed; ``due_in`` the
-    seconds until its next window is expected to be complete; ``slack`` with its parts;
-    ``last_latency`` of the last window, from its end to its rows being out.
-    """
-
-    name: str
-    state: str
-    held_for: float | None = None
-    due_in: float | None = None
-    slack: Slack | None = None
-    last_latency: float | None = None
-    windows: int = 0
-    late: int = 0
-    batches: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stands:
-    """Where a query stands with its runtime: since when, when it is due, and its slack."""
-
-    state: str
-    since: float
-    due: float | None
-    slack: Slack | None
 
 
 class _Owner(Protocol):
@@ -82,183 +42,7 @@ class _Owner(Protocol):
     def _ended(self, query: Query) -> None: ...
 
 
-class _Started(ABC):
-    """What all queries share: a name, an objective, and Spark's own handle."""
-
-    name: str
-    query: StreamingQuery
-    sink: SinkFunction
-    told = False
-    """Whether its failure has been told."""
-    over = False
-    """Whether the runtime knows that it has ended."""
-    started_at = 0.0
-    ended_told = False
-    """Whether those who watch know that it has ended."""
-    resident = 0
-    """Tasks that its sources keep for good."""
-    slo: Slo | None
-    _lock_file: CheckpointLock
-    _sources: Sources
-
-    @property
-    def begun(self) -> bool:
-        """Whether Spark has started it, so that there is a ``query``."""
-        return "query" in self.__dict__
-
-    @property
-    def active(self) -> bool:
-        """Whether the query runs, or is about to."""
-        return not self.begun or self.query.isActive
-
-    def error(self) -> str | None:
-        """What ended it, if it failed."""
-        error = None if self.active else self.query.exception()
-        return None if error is None else in_short(str(error))
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it has ended, so long at most; its error is kept for :meth:`error`."""
-        from pyspark.errors import StreamingQueryException
-
-        if not self.begun:
-            time.sleep(min(seconds, _POLL))
-            return
-        # the JVM's call raises the query's own error, which is told for all queries together
-        with contextlib.suppress(StreamingQueryException):
-            # typed as whole seconds, but takes fractions as well
-            self.query.awaitTermination(max(0.001, seconds))  # type: ignore[arg-type]
-
-    def wait_for_sources(self, seconds: float) -> None:
-        """Wait until Spark has made the query's sources; raises what kept it from that."""
-        limit = time.monotonic() + seconds
-        # a query that has failed says so a moment before it counts as ended
-        unsettled = ("Initializing", "Terminated")
-        while self.query.isActive and self.query.status["message"].startswith(unsettled):
-            if time.monotonic() > limit:
-                log.warning("query %s: its sources take over %s s to start", self.name, seconds)
-                return
-            time.sleep(_POLL)
-        error = None if self._wrote() else _Started.error(self)
-        if error is not None:
-            raise StartError(f"{self.name} did not start: {error}")
-
-    def stop(self, timeout: float | str = 60.0) -> None:
-        """Stop this query alone, as :meth:`Runtime.stop` does all of them."""
-        seconds = to_seconds(timeout)
-        end_all([self], time.monotonic() + seconds, seconds)
-
-    @property
-    @abstractmethod
-    def window(self) -> Window | None:
-        """The window whose results it puts out, as far as it is known."""
-
-    @abstractmethod
-    def stands(self, now: float) -> Stands | None:
-        """Where it stands with the runtime, whose lock is held; None when it has ended."""
-
-    @abstractmethod
-    def drain(self) -> None:
-        """Let a written batch commit; no further one runs."""
-
-    @abstractmethod
-    def end(self, deadline: float) -> bool:
-        """Stop it once its running batch has committed; False if it had to be interrupted."""
-
-    def release(self) -> None:
-        """Give its checkpoint free, once it has ended."""
-        self._sources.release()
-        self._lock_file.release()
-
-    def _wrote(self) -> bool:
-        """Whether a batch has reached the sink: then an error is the query's, not its start's."""
-        return self.query.lastProgress is not None
-
-
-class StockQuery(_Started):
-    """A query that Spark runs by itself, as the baselines do."""
-
-    cpu_seconds = 0.0
-
-    def __init__(
-        self,
-        name: str,
-        sink: SinkFunction,
-        slo: Slo | None,
-        shape: Shape,
-        lock: CheckpointLock,
-        sources: Sources,
-        watching: Watching | None = None,
-    ) -> None:
-        self.name = name
-        self.slo = slo
-        self.shape = shape
-        self.sink = sink
-        self.resident = sources.resident
-        self._sources = sources
-        self._lock_file = lock
-        self._ending = False
-        # rows of a resident query are out long before its batch is
-        closes = None if self.resident else shape
-        self._batches = FreeBatches(name, closes, slo.seconds if slo else 0.0, watching)
-        self._jvm: Any = None
-
-    def begin(self, writer: Any, spark: SparkSession, pool: str | None) -> None:
-        """Start it, in a scheduler pool of its own if one is named."""
-        self._sources.announce()
-        self._jvm = spark._jvm
-        key = "spark.scheduler.pool"
-        before = spark.sparkContext.getLocalProperty(key)
-        if pool is not None:
-            spark.sparkContext.setLocalProperty(key, pool)
-        try:
-            self.query = writer.foreachBatch(self._write).start()
-        finally:
-            if pool is not None:
-                spark.sparkContext._jsc.setLocalProperty(key, before)
-
-    @property
-    def window(self) -> Window | None:
-        """The window of its plan."""
-        return self.shape.window
-
-    def stands(self, now: float) -> Stands | None:
-        """It runs, or it has ended."""
-        return Stands("running", self.started_at, None, None) if self.active else None
-
-    def status(self) -> Status:
-        """Where the query stands."""
-        error = self.error()
-        state = "running" if self.active else "failed" if error else "ended"
-        last = self.query.lastProgress if self.begun else None
-        return Status(self.name, state, batches=last["batchId"] + 1 if last else 0, error=error)
-
-    def drain(self) -> None:
-        """Nothing holds it, so there is nothing to let go."""
-
-    def end(self, deadline: float) -> bool:
-        """Stop it as Spark does, which interrupts a running batch."""
-        self._ending = True
-        self.query.stop()
-        self.release()
-        return True
-
-    def _write(self, df: DataFrame, batch_id: int) -> None:
-        run = time.time()
-        try:
-            self.sink(df, batch_id)
-        except Exception:
-            # whatever an interrupted sink says: Spark's look at a long error overflows its stack
-            if self._ending:
-                raise Interrupted from None
-            raise
-        written = time.time()
-        query = self.query if self.begun else None
-        began = time.thread_time()
-        self._batches.wrote(self._jvm, query, batch_id, run, written)
-        self.cpu_seconds += time.thread_time() - began
-
-
-class Query(_Started):
+class Query(StartedQuery):
     """A query that a Runtime gives turns to."""
 
     def __init__(
@@ -397,7 +181,7 @@ class Query(_Started):
                 return True
             if time.monotonic() >= deadline:
                 return False
-            self._gate.parked.wait(_POLL)
+            self._gate.parked.wait(POLL)
         return True
 
     def release(self) -> None:

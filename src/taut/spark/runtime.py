@@ -19,10 +19,11 @@ from taut.slo import Slo
 from taut.spark.checkpoint import CheckpointLock
 from taut.spark.ending import end_all
 from taut.spark.probe import MemoryProbe
-from taut.spark.query import Query, StockQuery
+from taut.spark.query import Query
 from taut.spark.sinks import SinkFunction, file_paths, refuse_old_results
 from taut.spark.source.control import Desk, sources_of
 from taut.spark.starting import STOCK, named_policies, policy_of, refuse_wrong, shape_of
+from taut.spark.stock import StockQuery
 from taut.spark.watching import Watching
 from taut.spark.window import Window
 

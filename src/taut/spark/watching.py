@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from taut.policy.turns import Turns
     from taut.policy.view import Slack
     from taut.spark.probe import Out, Probe
-    from taut.spark.query import Query, StockQuery
+    from taut.spark.query import Query
+    from taut.spark.stock import StockQuery
     from taut.spark.window import Window
     from taut.watch.query_board import Live
     from taut.watch.recorder import Recorder, Tell

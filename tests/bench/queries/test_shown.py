@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from tests.spark.watched import Owner
 
 from taut.bench.queries.shown import COUNTING, OVER, WARMING, Shown
 from taut.cli import main
 from taut.errors import WatchError
-from taut.policy import Fcfs
-from taut.policy.turns import Turns
 from taut.spark.watching import Watching
 from taut.watch.snapshot import Snapshot, decode
 
 
-class Runtime:
-    """As much of a runtime as is watched; no Spark."""
-
-    policy_name, concurrency = "fcfs", 2
+class Runtime(Owner):
+    """One that can be asked how it stands, as the demo does."""
 
     def __init__(self) -> None:
-        context = SimpleNamespace(master="local[2]", defaultParallelism=2)
-        self.spark: Any = SimpleNamespace(version="4.3", sparkContext=context)
-        self._turns = Turns(Fcfs(), concurrency=2)
-        self._lock = threading.RLock()
-        self.queries: dict[str, Any] = {}
+        super().__init__()
         self._watching = Watching(self, False)
-
-    def overhead(self) -> float:
-        return 0.0
 
     def snapshot(self) -> Snapshot:
         return self._watching.snapshot()
