@@ -28,9 +28,11 @@ from taut.spark.window import Window
 if TYPE_CHECKING:
     from taut.planning.plan import Infeasible, Plan
     from taut.planning.profile import Profile
+    from taut.planning.resident import ResidentPlan
     from taut.planning.settings import Cluster, Settings
     from taut.planning.shared import SharedPlan
     from taut.spark.planning.api import Demand, plan, plan_together
+    from taut.spark.planning.lanes import plan_resident
     from taut.spark.reduce.api import Reduced, map_reduce
     from taut.spark.reduce.job import Job
     from taut.spark.reduce.outcome import ReduceStats
@@ -60,6 +62,7 @@ __all__ = [
     "Read",
     "ReduceStats",
     "Reduced",
+    "ResidentPlan",
     "Runtime",
     "RuntimeStopped",
     "Settings",
@@ -75,6 +78,7 @@ __all__ = [
     "__version__",
     "map_reduce",
     "plan",
+    "plan_resident",
     "plan_together",
     "read",
     "register",
@@ -93,11 +97,13 @@ _LATER = {
     "Read": "taut.spark.source.read",
     "ReduceStats": "taut.spark.reduce.outcome",
     "Reduced": "taut.spark.reduce.api",
+    "ResidentPlan": "taut.planning.resident",
     "Settings": "taut.planning.settings",
     "SharedPlan": "taut.planning.shared",
     "Stats": "taut.spark.source.follower",
     "map_reduce": "taut.spark.reduce.api",
     "plan": "taut.spark.planning.api",
+    "plan_resident": "taut.spark.planning.lanes",
     "plan_together": "taut.spark.planning.api",
     "read": "taut.spark.source.read",
     "register": "taut.spark.source.read",

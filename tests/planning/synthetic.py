@@ -9,6 +9,7 @@ import numpy as np
 
 from taut.planning.phases import stage
 from taut.planning.profile import Profile, Sample, Windows
+from taut.planning.resident import Served
 from taut.planning.settings import Cluster
 from taut.planning.trials import mixtures
 
@@ -82,3 +83,11 @@ def profile(
     return Profile(
         "job", "4.3.0", cluster.executors, cluster.cores, samples, windows, taken=time.time()
     )
+
+
+def served(mean: float = 0.02, pause: float = 0.35, lanes: int = 4, even: bool = False) -> Served:
+    """A profile of resident lanes: what rows take is exponential, or all the same."""
+    drawn = np.random.default_rng(7)
+    rows = [mean] * 400 if even else drawn.exponential(mean, 400).tolist()
+    pauses = [0.9 * pause, pause, 1.1 * pause]
+    return Served("calls", "4.3.0", lanes, rows, pauses, time.time())

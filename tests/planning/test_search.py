@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.planning.synthetic import profile
 
 from taut.planning.phases import fit
-from taut.planning.search import Search
+from taut.planning.search import LEAST_ERROR, Search
 from taut.planning.settings import Cluster, Settings, rules_of_thumb
 from taut.slo import Slo
 
@@ -39,7 +39,8 @@ def test_nothing_else_is_better() -> None:
         for reducers in (1, 2, 3, 4):
             for trigger in (0.0, 0.2, 0.5):
                 other = looked.highest(Settings(lanes, reducers, trigger), CLUSTER)
-                assert other <= found.rate * 1.001
+                # those that were not profiled have only the fit of all to go by
+                assert other <= found.rate * 1.02
 
 
 def test_rules_of_thumb_are_no_better() -> None:
@@ -106,3 +107,15 @@ def test_ceilings_are_where_batches_grow_without_end() -> None:
     most = looked.ceiling(Settings(2, 2), CLUSTER)
     assert looked.latency(Settings(2, 2), CLUSTER, 0.99 * most).mean < math.inf
     assert looked.latency(Settings(2, 2), CLUSTER, 1.01 * most).mean == math.inf
+
+
+def test_what_was_seen_often_needs_less_margin() -> None:
+    found = search("p99 <= 1 s", margin=2.0)
+    costs = replace(found.costs, error=0.1, seen={(2, 2): 20, (1, 1): 19})
+    looked = replace(found, costs=costs)
+    assert looked.left(Settings(2, 2)) == 2.0 * LEAST_ERROR
+    assert looked.left(Settings(1, 1)) == looked.left(Settings(2, 1)) == 2.0 * 0.1
+    often, seldom = (looked.highest(Settings(2, many), CLUSTER) for many in (2, 1))
+    plain = replace(looked, costs=replace(costs, seen={}))
+    assert often > plain.highest(Settings(2, 2), CLUSTER)
+    assert seldom == plain.highest(Settings(2, 1), CLUSTER)

@@ -7,6 +7,7 @@ for settings, :mod:`~taut.planning.plan` says what was found. Of several queries
 :mod:`~taut.planning.turns` has how long they wait for each other, :mod:`~taut.planning.following`
 follows their batches, :mod:`~taut.planning.runner` has one of them,
 :mod:`~taut.planning.together` looks for who runs when, and
-:mod:`~taut.planning.shared` says what was found. What touches Spark is in
-:mod:`taut.spark.planning`; :func:`taut.plan` and :func:`taut.plan_together` do it all.
+:mod:`~taut.planning.shared` says what was found. :mod:`~taut.planning.resident` is all of it for
+lanes that are resident. What touches Spark is in :mod:`taut.spark.planning`; :func:`taut.plan`,
+:func:`taut.plan_together` and :func:`taut.plan_resident` do it all.
 """

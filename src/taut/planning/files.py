@@ -40,4 +40,4 @@ def load(
         raise error(
             f"{what} {path} cannot be read: {why}; it may be cut short, make a new one"
         ) from why
-    raise error(f"{what} {path} has format {found}, this Taut reads {format}: make a new one")
+    raise error(f"{what} {path} has format {found}, this Taut reads {format} here: make a new one")

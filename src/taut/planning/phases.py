@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -17,9 +17,17 @@ from taut.planning.settings import Cluster, Settings
 
 _SAME_SHARE = 0.1
 """By how much the share of rows that come out may differ, to be the same in all batches."""
+_FEW_OUT = 0.01
+"""The share of rows that come out, below which they are no cost of their own."""
 _SKEWS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4)
 _SPREAD = 4
 """Times as many rows as the smallest batch, that the largest needs for a knee between them."""
+_ENOUGH = 3
+"""Batches that are alike from which on their median counts in full."""
+_AGAIN, _LEAST_OFF = 4, 0.03
+"""How often is fitted, with less weight on what is further off than others; and from what on."""
+_DOUBT = 4
+"""Batches at some settings from which on what they took counts for more than the fit of all."""
 
 
 def stage(tasks: int, cluster: Cluster, skew: float = 0.0) -> tuple[float, float]:
@@ -136,6 +144,10 @@ class Costs:
         The share of all rows that one reducer has beside its part of the others.
     windows, out_per_s
         When they end, and how many rows they put out, by the second.
+    apart, seen
+        By lanes and reducers, what batches at just these took, as a multiple of what the fit of all
+        settings says, and how many there were of about the same size. The same tasks on a larger
+        cluster take no longer, so that it is not asked which one.
     faster
         By what share batches became faster while they were measured, from the first half of those
         alike to the second; below 0 if slower.
@@ -152,6 +164,8 @@ class Costs:
     windows: Windows | None = None
     out_per_s: float = 0.0
     faster: float = 0.0
+    apart: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    seen: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def ratio(self, rows: float = math.inf) -> float:
         """Rows out for each row in, of a batch with so many."""
@@ -164,6 +178,7 @@ class Costs:
     def lines(self, settings: Settings, cluster: Cluster) -> dict[str, Line]:
         """Each phase, at these settings on this cluster."""
         told = {}
+        apart = self.apart.get((settings.lanes, settings.reducers), 1.0)
         for phase in PHASES:
             zero, rows, out, beyond = (
                 float(np.dot(self.weights[phase], _features(phase, settings, cluster, *point)))
@@ -176,15 +191,17 @@ class Costs:
             )
             line = Line(zero, rows - zero, out - zero, beyond - zero, self.knee)
             # a faster core is faster at all that it does
-            told[phase] = line.times(1.0 / cluster.speed)
+            told[phase] = line.times(apart / cluster.speed)
         return told
 
 
 def fit(profile: Profile) -> Costs:
     """Fit each phase by least squares, with no cost below zero, to the medians of like batches.
 
-    Errors count as shares of the whole batch, so that long ones do not outweigh short ones. What
-    single batches took beside the fit stays as its factors: their mean is what is above the median.
+    Errors count as shares of the whole batch, so that long ones do not outweigh short ones; kinds
+    of batches of which there are few count less, and so do those that are far off while others are
+    not, for something else was at work then. What single batches took beside the fit stays as its
+    factors: their mean is what is above the median.
     """
     profile.check()
     alike = groups(profile.samples)
@@ -193,35 +210,50 @@ def fit(profile: Profile) -> Costs:
     # takes results for something that comes once in a while, and rows for all that limits a rate
     apart_from_rows = _told_apart(points)
     knee = _knee(points)
+    few = np.sqrt([min(_ENOUGH, len(group)) / _ENOUGH for group in alike])
+    counts = few
 
     def fit_of(phase: str, skew: float) -> tuple[tuple[float, ...], float]:
         form = knee, skew
         rows = [
-            np.array(_of(phase, point, profile.cluster, form, apart_from_rows)) / point.total
-            for point in points
+            many * np.array(_of(phase, point, profile.cluster, form, apart_from_rows)) / point.total
+            for point, many in zip(points, counts, strict=True)
         ]
-        seconds = [point.seconds[phase] / point.total for point in points]
+        seconds = [
+            many * point.seconds[phase] / point.total
+            for point, many in zip(points, counts, strict=True)
+        ]
         found, off = optimize.nnls(np.array(rows), np.array(seconds))
         return tuple(float(weight) for weight in found), float(off)
 
-    skew = 0.0
-    if any(point.reducers > profile.cluster.slots for point in points):
-        # else it cannot be told from tasks that slow each other down
-        skew = min(_SKEWS, key=lambda each: (fit_of("reduce", each)[1], each))
-    weights = {phase: fit_of(phase, skew)[0] for phase in PHASES}
-
-    def fitted(sample: Sample) -> float:
+    def of_all(sample: Sample) -> float:
         form = knee, skew
         return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, form))) for p in PHASES)
 
+    skew = 0.0
+    for _ in range(_AGAIN):
+        if any(point.reducers > profile.cluster.slots for point in points):
+            # else it cannot be told from tasks that slow each other down
+            skew = min(_SKEWS, key=lambda each: (fit_of("reduce", each)[1], each))
+        weights = {phase: fit_of(phase, skew)[0] for phase in PHASES}
+        off = np.abs([1.0 - of_all(point) / point.total for point in points])
+        usual = max(_LEAST_OFF, 1.5 * float(np.median(off)))
+        counts = few * np.minimum(1.0, usual / np.maximum(off, _LEAST_OFF))
+
+    apart = _apart(profile.samples, of_all)
+
+    def fitted(sample: Sample) -> float:
+        return of_all(sample) * apart.get((sample.lanes, sample.reducers), 1.0)
+
     factors = [sample.total / fitted(sample) for sample in profile.samples if fitted(sample) > 0.0]
-    apart = [point.total / fitted(point) - 1.0 for point in points if fitted(point) > 0.0]
+    # what settings are off by that were not tried is what the fit of all is off by
+    errors = [point.total / of_all(point) - 1.0 for point in points if of_all(point) > 0.0]
     windows = profile.windows
     most_out = max(_of_a_window(sample, windows) for sample in profile.samples)
     return Costs(
         weights=weights,
         factors=np.sort(np.array(factors)),
-        error=float(np.sqrt(np.mean(np.square(apart)))),
+        error=float(np.sqrt(np.mean(np.square(errors)))),
         ratios=_ratios(points),
         most_out=most_out,
         largest=max(sample.rows for sample in profile.samples),
@@ -230,7 +262,32 @@ def fit(profile: Profile) -> Costs:
         windows=windows,
         out_per_s=most_out / windows.every if windows else 0.0,
         faster=_faster(alike),
+        apart=apart,
+        seen=_seen(alike),
     )
+
+
+def _seen(alike: Sequence[Sequence[Sample]]) -> dict[tuple[int, int], int]:
+    """By settings, the most batches with about as many rows."""
+    most: dict[tuple[int, int], int] = {}
+    for group in alike:
+        settings = group[0].lanes, group[0].reducers
+        most[settings] = max(most.get(settings, 0), len(group))
+    return most
+
+
+def _apart(
+    samples: Sequence[Sample], of_all: Callable[[Sample], float]
+) -> dict[tuple[int, int], float]:
+    """What is seen at some settings again and again is believed more than the fit of all."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for sample in samples:
+        if (seconds := of_all(sample)) > 0.0:
+            found.setdefault((sample.lanes, sample.reducers), []).append(sample.total / seconds)
+    return {
+        settings: 1.0 + (median(times) - 1.0) * len(times) / (len(times) + _DOUBT)
+        for settings, times in found.items()
+    }
 
 
 def _faster(alike: Sequence[Sequence[Sample]]) -> float:
@@ -267,6 +324,9 @@ def _of_a_window(sample: Sample, windows: Windows | None) -> int:
 def _told_apart(points: Sequence[Sample]) -> bool:
     """Whether rows out are more than a share of rows in, the same in all batches."""
     share = sum(point.out for point in points) / max(1, sum(point.rows for point in points))
+    if share < _FEW_OUT:
+        # so few cannot be what a batch takes its time for
+        return False
     return any(abs(point.out - share * point.rows) > _SAME_SHARE * point.out for point in points)
 
 

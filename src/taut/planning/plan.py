@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -64,8 +64,8 @@ class Expected(msgspec.Struct, frozen=True):
     high: float
 
     def __str__(self) -> str:
-        low, high = duration(_round(self.low)), duration(_round(self.high))
-        return f"{duration(_round(self.seconds))} ({low} to {high})"
+        low, high = duration(rounded(self.low)), duration(rounded(self.high))
+        return f"{duration(rounded(self.seconds))} ({low} to {high})"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class Plan(msgspec.Struct, frozen=True):
             f"  quantiles: {_SHAPES[self.shape]}",
             "  where the time goes:",
             *(
-                f"    {name:<24} {duration(_round(seconds)):>9}  {seconds / total:4.0%}"
+                f"    {name:<24} {duration(rounded(seconds)):>9}  {seconds / total:4.0%}"
                 for name, seconds in self.phases.items()
             ),
             f"  the objective holds up to {self.most:,.0f} rows a second; {self.limit}",
@@ -162,8 +162,7 @@ def make(
 ) -> Plan:
     """Search, and say what was found; :class:`Infeasible` if nothing was."""
     profile.check(spark=spark)
-    if rate is not None and not 0.0 < rate < math.inf:
-        raise PlanError(f"rate={rate!r}: rows a second, above zero")
+    check_rate(rate)
     if not clusters:
         raise PlanError("cluster: none was given")
     costs = fit(profile)
@@ -180,6 +179,12 @@ def make(
     return describe(
         profile, search, Choice(chosen.cluster, settings, chosen.rate, chosen.latency), at
     )
+
+
+def check_rate(rate: float | None) -> None:
+    """Refuse what is no rate."""
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise PlanError(f"rate={rate!r}: rows a second, above zero")
 
 
 def describe(profile: Profile, search: Search, choice: Choice, rate: float) -> Plan:
@@ -235,7 +240,20 @@ def spread(costs: Costs) -> tuple[float, float]:
     return 1.0 / (1.0 + error), 1.0 + error
 
 
-def measured(slo: Slo, middle: Latency, low: Latency, high: Latency) -> dict[str, Expected]:
+class Shaped(Protocol):
+    """What has a mean and quantiles."""
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        ...
+
+    def quantile(self, share: float) -> float:
+        """What this share does not exceed."""
+        ...
+
+
+def measured(slo: Slo, middle: Shaped, low: Shaped, high: Shaped) -> dict[str, Expected]:
     """Mean, p50, p90, p99, and what the objective bounds."""
     told = {}
     for name, share in (_MEASURES | {slo.measure: slo.quantile}).items():
@@ -276,8 +294,8 @@ def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) 
     if highest == 0.0:
         alone = _empty(search, clusters)
         reason = (
-            f"{slo} cannot be met at any rate: a batch without rows takes {duration(_round(alone))}"
-            f", and a result waits for one and is in the next"
+            f"{slo} cannot be met at any rate: a batch without rows takes "
+            f"{duration(rounded(alone))}, and a result waits for one and is in the next"
         )
     else:
         reason = (
@@ -327,12 +345,12 @@ def limit_of(costs: Costs, choice: Choice) -> str:
     told = f"{most} is {share:.0%} of what a row costs"
     if rows < 0.5:
         return (
-            f"what limits it is the fixed cost of a batch, {duration(_round(fixed))}: rows keep it "
-            f"busy for {rows:.0%} of the time; {told}"
+            f"what limits it is the fixed cost of a batch, {duration(rounded(fixed))}: rows keep "
+            f"it busy for {rows:.0%} of the time; {told}"
         )
     return (
         f"what limits it are the rows, which keep it busy for {rows:.0%} of the time: {told}; a "
-        f"batch without rows takes {duration(_round(fixed))}"
+        f"batch without rows takes {duration(rounded(fixed))}"
     )
 
 
@@ -356,7 +374,7 @@ def warnings_of(profile: Profile, costs: Costs, choice: Choice, latency: Latency
     return told
 
 
-def _round(seconds: float) -> float:
+def rounded(seconds: float) -> float:
     """Seconds with three digits, for a person."""
     if not math.isfinite(seconds) or seconds <= 0.0:
         return 0.0

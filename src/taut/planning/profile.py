@@ -135,17 +135,21 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"profile of {self.app!r} has {len(self.samples)} batches: at least "
                 f"{LEAST_BATCHES} are needed"
             )
-        if spark is not None and self.spark != spark:
-            raise ProfileError(
-                f"profile of {self.app!r} was taken on Spark {self.spark}, this is {spark}: "
-                "take a new one"
-            )
-        now = time.time() if now is None else now
-        if now - self.taken > STALE_S:
-            raise ProfileError(
-                f"profile of {self.app!r} is {(now - self.taken) / 86_400.0:.0f} days old: take a "
-                "new one, or set its taken= if nothing has changed"
-            )
+        check_taken(self.app, self.spark, self.taken, spark, now)
+
+
+def check_taken(app: str, on: str, taken: float, spark: str | None, now: float | None) -> None:
+    """Refuse what was measured on another Spark, or long ago."""
+    if spark is not None and on != spark:
+        raise ProfileError(
+            f"profile of {app!r} was taken on Spark {on}, this is {spark}: take a new one"
+        )
+    now = time.time() if now is None else now
+    if now - taken > STALE_S:
+        raise ProfileError(
+            f"profile of {app!r} is {(now - taken) / 86_400.0:.0f} days old: take a "
+            "new one, or set its taken= if nothing has changed"
+        )
 
 
 def groups(samples: Iterable[Sample]) -> list[list[Sample]]:

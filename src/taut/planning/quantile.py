@@ -48,6 +48,11 @@ class Spans:
     width: Floats
     rows: Floats
 
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self.moments().mean
+
     def moments(self) -> Moments:
         """Exactly."""
         weight = self.rows / self.rows.sum()

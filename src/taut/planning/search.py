@@ -21,6 +21,8 @@ HIGHEST = 0.985
 """Of the rate at which batches would grow without end: beyond it they take minutes to settle."""
 LEAST_ERROR = 0.05
 """What a fit is off by at least: from one profile to the next costs differ by as much."""
+_OFTEN = 20
+"""Batches at the same lanes and reducers, from which on what they took is known."""
 LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Numbers of tasks that are tried."""
 
@@ -44,15 +46,20 @@ class Search:
     margin
         Batches are taken to cost so much more than fitted, as multiples of the fit's error, or of
         what profiles differ by where that is more.
+    shape
+        How quantiles are had, where that is not to follow from how many batches there are.
     """
 
     costs: Costs
     slo: Slo
     margin: float = 1.0
+    shape: str | None = None
 
     def latency(self, settings: Settings, cluster: Cluster, rate: float) -> Latency:
         """What is expected, with the margin."""
-        return predict(self.costs, settings, cluster, rate, scale=self._scale)
+        return predict(
+            self.costs, settings, cluster, rate, scale=self._scale(settings), shape=self.shape
+        )
 
     def meets(self, settings: Settings, cluster: Cluster, rate: float) -> bool:
         """Whether the objective is met there."""
@@ -68,7 +75,7 @@ class Search:
         """
         if not self.meets(settings, cluster, rate):
             return False
-        plain = predict(self.costs, settings, cluster, rate)
+        plain = predict(self.costs, settings, cluster, rate, shape=self.shape)
         return plain.of(self.slo) <= self.slo.seconds
 
     def highest(self, settings: Settings, cluster: Cluster) -> float:
@@ -95,7 +102,7 @@ class Search:
         each = whole.steepest + ratio * whole.out
         if each <= 0.0:
             raise PlanError("the profile shows no cost of a row: it needs batches of two sizes")
-        free = 1.0 / (float(costs.factors.mean()) * self._scale) - self._drain(whole)
+        free = 1.0 / (float(costs.factors.mean()) * self._scale(settings)) - self._drain(whole)
         return max(0.0, free) / each
 
     def best(self, cluster: Cluster, rate: float | None = None) -> Choice | None:
@@ -141,15 +148,16 @@ class Search:
             if trigger < self.slo.seconds:
                 yield trigger
 
-    @property
-    def left(self) -> float:
+    def left(self, settings: Settings) -> float:
         """What is left for errors, as a share of what batches cost."""
-        return self.margin * max(LEAST_ERROR, self.costs.error)
+        seen = self.costs.seen.get((settings.lanes, settings.reducers), 0)
+        # what was seen often enough needs no fit
+        error = self.costs.error if seen < _OFTEN else 0.0
+        return self.margin * max(LEAST_ERROR, error)
 
-    @property
-    def _scale(self) -> float:
+    def _scale(self, settings: Settings) -> float:
         """Times what batches cost by the fit."""
-        return 1.0 + self.left
+        return 1.0 + self.left(settings)
 
     def _drain(self, whole: Line) -> float:
         """Of every second, what the results of windows take."""
@@ -163,7 +171,7 @@ class Search:
         more, the lower of what both lines say counts.
         """
         costs = self.costs
-        scale = self._scale * float(costs.factors.mean())
+        scale = self._scale(settings) * float(costs.factors.mean())
         lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
         whole = sum(lines.values(), Line())
         idle = 1.0 - self._drain(whole)

@@ -75,18 +75,26 @@ class Settings:
         Seconds from one batch to the next; 0 starts one as soon as the last has ended.
     cap
         The most rows that a batch takes; None takes all that have arrived.
+    chunk, horizon
+        Of a Taut source: rows that a lane takes at a time, and how many seconds a resident batch
+        lasts; None where the source finds that by itself.
     """
 
     lanes: int = 1
     reducers: int = 1
     trigger: float = 0.0
     cap: int | None = None
+    chunk: int | None = None
+    horizon: float | None = None
 
     def __post_init__(self) -> None:
         for what in ("lanes", "reducers"):
             whole(what, getattr(self, what))
-        if self.cap is not None:
-            whole("cap", self.cap)
+        for what in ("cap", "chunk"):
+            if getattr(self, what) is not None:
+                whole(what, getattr(self, what))
+        if self.horizon is not None and not 1.0 <= self.horizon < math.inf:
+            raise PlanError(f"horizon={self.horizon!r}: seconds, 1 or more")
         if not 0.0 <= self.trigger < math.inf:
             raise PlanError(f"trigger={self.trigger!r}: seconds, 0 or more")
 
@@ -101,6 +109,20 @@ class Settings:
         {'processingTime': '250 milliseconds'}
         """
         return {"processingTime": f"{round(1000 * self.trigger)} milliseconds"}
+
+    def source(self) -> dict[str, str]:
+        """Options of ``taut.read``.
+
+        >>> Settings(4, chunk=1, horizon=60.0).source()
+        {'lanes': '4', 'chunk': '1', 'horizon': '60 s'}
+        """
+        given = {
+            "lanes": str(self.lanes),
+            "maxOffsetsPerTrigger": None if self.cap is None else str(self.cap),
+            "chunk": None if self.chunk is None else str(self.chunk),
+            "horizon": None if self.horizon is None else f"{self.horizon:g} s",
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     def but(self, **changes: Any) -> Settings:
         """The same with changes."""

@@ -17,6 +17,7 @@ from taut.bench.plan.show import picture, rates_told, table
 from taut.bench.record import BenchError
 from taut.cli import main
 from taut.planning.phases import fit
+from taut.planning.plan import make
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
@@ -65,6 +66,26 @@ def test_rows_that_never_came_out_are_as_late_as_one_waited() -> None:
     assert told.mean == pytest.approx((1.5 + 7.5) / 2)
     only = of_rows([batch(10, 2.0)], 0.0, 10, 1.0, 2.0, 9.0)
     assert only.mean == pytest.approx(7.5)
+
+
+def test_what_has_not_come_yet_does_not_make_a_run_late() -> None:
+    # ten seconds are measured, and it is second 2: one second is out, one waits, eight are to come
+    early = of_rows([batch(10, 1.0)], 0.0, 10, 0.0, 10.0, 2.0)
+    assert early.results == 100
+    assert early.mean == pytest.approx((0.5 + 0.5 + 8 * 0.0) / 10)
+    # a twentieth of all is late already: whatever comes, the p99 is above 1 s
+    slow = of_rows([batch(10, 4.0)], 0.0, 10, 0.0, 20.0, 4.0)
+    assert slow.of(Slo("p99 <= 1 s")) > 1.0 >= slow.of(Slo("p50 <= 1 s"))
+    whole = of_rows([batch(10, 4.0), batch(190, 20.0)], 0.0, 10, 0.0, 20.0, 20.0)
+    assert whole.p99 >= slow.p99
+
+
+def test_windows_that_have_not_ended_do_not_make_a_run_late() -> None:
+    told = of_windows({10.0: 11.0}, 9.0, 20.5, 13.0)
+    assert told.results == 6
+    assert told.p50 == 0.0
+    assert told.p99 == 1.0
+    assert of_windows({10.0: 11.0}, 9.0, 20.5, 16.0).p99 == 4.0
 
 
 def test_windows_are_late_from_their_end_on() -> None:
@@ -129,3 +150,62 @@ def test_a_search_by_trying_ends_near_the_highest_rate(
     assert trial.climb(Settings(), 105.0, 100.0, "no better") == 0.0
     assert len(tried) == 1
     assert trial.climb(Settings(), 90.0, 100.0, "not above what is known") == 0.0
+
+
+def test_what_is_late_at_a_tenth_as_well_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
+    def never(trial: Trial, settings: Settings, rate: float, name: str) -> bool:
+        tried.append(rate)
+        return False
+
+    monkeypatch.setattr(Trial, "_meets", never)
+    trial = Trial(None, Spec(), Slo("p99 <= 1 s"), lambda progress: None)  # type: ignore[arg-type]
+    assert trial.climb(Settings(), 100.0, 0.0, "hopeless") == 0.0
+    assert tried == pytest.approx([100.0, 100.0 / 1.05, 10.0])
+
+
+@pytest.mark.parametrize(
+    ("held", "holds_up_to"), [(True, 1e9), (True, 1.2), (False, 1.2), (True, 0.0)]
+)
+def test_what_is_found_has_to_hold_as_long_as_the_plan(
+    held: bool, holds_up_to: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In seconds two reducers reach 1.4 times the plan's rate; held for minutes, less."""
+    slo = Slo("p99 <= 2 s")
+    plan = make(profile(), slo, None, [Cluster(1, 2)])
+    most = {1: 1.1, 2: 1.4}
+    held_for: list[float] = []
+
+    def ran(
+        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
+    ) -> Measured:
+        if name == "plan":
+            return measured(p99=1.9 if held else 2.1)
+        bound = most.get(settings.reducers, 0.5) if settings.lanes == 1 else 0.5
+        if seconds == trial.spec.hold_s:
+            held_for.append(rate)
+            bound = min(bound, holds_up_to)
+        return measured(p99=1.0 if rate <= bound * plan.rate else 3.0)
+
+    monkeypatch.setattr(Trial, "_run", ran)
+    trial = Trial(None, Spec(slo=str(slo)), slo, lambda progress: None)  # type: ignore[arg-type]
+    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2))
+    assert told.plan_held == held
+    assert told.rule_rate == pytest.approx(0.5 * plan.rate, rel=0.06)
+    assert held_for
+    if holds_up_to > 1.4:
+        assert told.found_rate == pytest.approx(1.4 * plan.rate, rel=0.06)
+        assert told.found == "1 lane, 2 reducers, batches one after another"
+    elif holds_up_to:
+        assert told.found_rate == pytest.approx(1.2 * plan.rate, rel=0.06)
+    else:
+        assert told.found_rate == plan.rate
+        assert told.found is None
+
+
+@pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])
+def test_what_is_not_measured_is_refused_at_once(slo: str) -> None:
+    told = CliRunner().invoke(main, ["bench", "plan", "--slo", slo])
+    assert told.exit_code == 2
+    assert "mean, p50, p90 or p99 is measured" in told.output

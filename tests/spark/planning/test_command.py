@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.planning.synthetic import profile
+from tests.planning.synthetic import profile, served
 
 from taut.cli import main
 from taut.errors import PlanError
+from taut.planning.resident import ResidentPlan
 from taut.spark.planning.app import load_app
 
 
@@ -64,6 +65,25 @@ def test_a_profile_of_another_app_or_spark_is_refused(app: Path, tmp_path: Path)
     older = msgspec.structs.replace(profile(), spark="3.5.0")
     older.save(tmp_path / "profile.json")
     assert "was taken on Spark 3.5.0" in planned(app, "p99 <= 2 s")
+
+
+def test_lanes_from_a_profile(app: Path, tmp_path: Path) -> None:
+    kept, saved = tmp_path / "lanes.json", tmp_path / "plan.json"
+    msgspec.structs.replace(served(), app="job").save(kept)
+
+    def told(*options: str) -> str:
+        given = ["plan", str(app), "--resident", "--profile", str(kept), "--slo", *options]
+        return CliRunner().invoke(main, given).output
+
+    found = told("p99 <= 1 s", "--rate", "100", "--save", str(saved))
+    assert "job: p99 <= 1 s at 100 rows a second, resident" in found
+    assert "options of taut.read:" in found
+    assert "  chunk='1'" in found
+    assert ResidentPlan.load(saved).rate == 100
+    assert "--nodes does not go with --resident" in told("p99 <= 1 s", "--nodes", "2")
+    assert "cannot be met at any rate" in told("p99 <= 1 ms")
+    served().save(kept)
+    assert "is of 'calls', and the app is 'job'" in told("p99 <= 1 s")
 
 
 def test_files_that_are_no_app(tmp_path: Path) -> None:

@@ -22,9 +22,14 @@ WORKLOADS = ("words", "windowed-words", "sessions")
 
 def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
     try:
-        return str(Slo(value))
+        slo = Slo(value)
     except SloError as error:
         raise click.BadParameter(str(error)) from None
+    if slo.quantile not in (None, 0.5, 0.9, 0.99):
+        raise click.BadParameter(
+            f"{value!r}: mean, p50, p90 or p99 is measured, such as 'p99 <= 1 s'"
+        )
+    return str(slo)
 
 
 @click.command()
@@ -47,6 +52,7 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @click.option("--search/--no-search", default=True, help="Try rules of thumb and all settings.")
 @click.option("--picture", "picture_file", type=FILE, help="Draw predicted against measured here.")
+@click.option("--profile", "profile_file", type=FILE, help="Write the profile here.")
 @json_option
 def plan(
     workload: str,
@@ -56,6 +62,7 @@ def plan(
     hold: float,
     search: bool,
     picture_file: Path | None,
+    profile_file: Path | None,
     json_file: Path | None,
 ) -> None:
     """Is latency as predicted, and is the planned setting the best?
@@ -68,7 +75,8 @@ def plan(
     from taut.bench.plan.show import live, picture, rates_told, table
 
     console = wide_console()
-    spec = Spec(workload, slo, points, measured, hold_s=hold, search=search)
+    keep = None if profile_file is None else str(profile_file)
+    spec = Spec(workload, slo, points, measured, hold_s=hold, search=search, keep=keep)
     with live(console) as watch:
         record, compared, rates, found = bench(spec, watch)
     if found is None:

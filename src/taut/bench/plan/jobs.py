@@ -41,6 +41,11 @@ class Ends:
             with self.lock:
                 self.written |= dict.fromkeys(ends, now)
 
+    def out(self) -> dict[float, float]:
+        """When the results of each window were out, by its end; a copy."""
+        with self.lock:
+            return dict(self.written)
+
 
 def nowhere(df: DataFrame, batch_id: int) -> None:
     """What was put aside: nothing is, as every row is worked on."""

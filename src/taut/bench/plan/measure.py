@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from time import monotonic
@@ -24,11 +24,12 @@ from taut.spark.planning.app import cluster_of
 from taut.spark.planning.profiling import Step, take
 
 PROFILED_RATE = 40_000
-"""Rows a second of the load that a job is profiled with: how dense its windows are."""
+"""Rows a second of the load that a job is first profiled with: how dense its windows are."""
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _STEP = 1.05
 _LONGEST_STEP = 1.5
 _CLIMBS = 14
+_TENTH, _HALF = 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Spec:
         How long the plan has to hold at its rate.
     search
         Whether rates of rules of thumb and of all settings are found by trying.
+    keep
+        Where the profile is written, to look at it later.
     """
 
     workload: str = "words"
@@ -55,6 +58,7 @@ class Spec:
     hold_s: float = 180.0
     cores: int = 2
     search: bool = True
+    keep: str | None = None
 
 
 def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Plan | None]:
@@ -65,8 +69,14 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
     record = Record("plan", asdict(spec))
     with spark_session(f"local[{spec.cores}]") as place:
         # a JVM gets faster for minutes: its first profile only warms it
-        cold, record.options["cold_profile_s"] = profiled(place, spec, watch, "warm-up")
-        profile, record.options["profile_s"] = profiled(place, spec, watch, "profile")
+        cold, record.options["cold_profile_s"] = profiled(
+            place, spec, watch, "warm-up", PROFILED_RATE
+        )
+        # windows and sessions hold as many rows as they will when the plan runs, or about that
+        density = record.options["profiled_rate"] = round(_sustained(cold, slo))
+        profile, record.options["profile_s"] = profiled(place, spec, watch, "profile", density)
+        if spec.keep is not None:
+            profile.save(spec.keep)
         began = monotonic()
         cluster = profile.cluster
         search = Search(fit(profile), slo)
@@ -94,18 +104,27 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
     return record, compared, rates, plan
 
 
-def profiled(place: Place, spec: Spec, watch: Watcher, name: str) -> tuple[Profile, float]:
-    """The profile, and how long it took."""
+def profiled(
+    place: Place, spec: Spec, watch: Watcher, name: str, rate: int
+) -> tuple[Profile, float]:
+    """The profile, of a load of so many rows a second, and how long it took."""
     assert cluster_of(place.spark).slots == spec.cores
     began = monotonic()
 
     def tell(step: Step) -> None:
         watch(Progress(name, 0, f"{step.doing}, {step.done} of {step.of}"))
 
-    job = app(spec.workload, PROFILED_RATE)
-    objective = Slo(spec.slo).seconds
-    profile = take(place.spark, job, spec.workload, objective=objective, watch=tell)
+    job = app(spec.workload, rate)
+    profile = take(place.spark, job, spec.workload, slo=Slo(spec.slo), watch=tell)
     return profile, round(monotonic() - began, 1)
+
+
+def _sustained(profile: Profile, slo: Slo) -> float:
+    """The highest rate under the objective; half of what never ends, if none meets it."""
+    search, cluster = Search(fit(profile), slo), profile.cluster
+    best = search.best(cluster)
+    tasks = Settings(cluster.slots, cluster.slots)
+    return best.rate if best else search.ceiling(tasks, cluster) / 2.0
 
 
 def _empty_s(profile: Profile) -> float:
@@ -160,36 +179,62 @@ class Trial:
         told.plan_held = held.of(self.slo) <= self.slo.seconds
         if not self.spec.search:
             return told
-        best = plan.rate if told.plan_held else 0.0
-        rules = rules_of_thumb(cluster)
-        guessed = {name: search.highest(settings, cluster) for name, settings in rules.items()}
+        rule = self._rules(told, search, cluster)
+        known = plan.rate if told.plan_held else 0.0
+        best = max(known, told.rule_rate)
+        better = [(told.rule_rate, rule)] if rule and told.rule_rate > known else []
+        for settings in every(cluster, {0.0, plan.settings.trigger}):
+            found = self.climb(settings, best * _STEP or plan.rate, best, f"search {settings}")
+            if found > best:
+                best = found
+                better.append((found, settings))
+        told.found_rate = known
+        # what was found in seconds has to hold as long as the plan has
+        while better:
+            found, settings = better.pop()
+            if self._holds(settings, found):
+                told.found_rate, told.found = found, str(settings)
+                break
+            if found > _STEP * max(known, _HALF * best):
+                better = sorted([*better, (found / _STEP, settings)], key=lambda each: each[0])
+        return told
+
+    def _rules(self, told: Rates, search: Search, cluster: Cluster) -> Settings | None:
+        """The rule of thumb with the highest rate."""
+        rules = {
+            name: settings
+            for name, settings in rules_of_thumb(cluster).items()
+            # rows wait for the interval alone: no rate could make up for that
+            if (self.slo.quantile or 0.5) * settings.trigger < self.slo.seconds
+        }
+        guessed = {
+            name: search.highest(settings, cluster) or told.plan_rate or 0.0
+            for name, settings in rules.items()
+        }
         for name in sorted(rules, key=lambda name: -guessed[name]):
             start = max(guessed[name], told.rule_rate * _STEP)
             found = self.climb(rules[name], start, told.rule_rate, name)
             if found > told.rule_rate:
                 told.rule_rate, told.rule = found, name
-        for settings in every(cluster):
-            best = max(best, told.rule_rate)
-            found = self.climb(settings, best * _STEP, best, f"search {settings}")
-            if found > best:
-                best, told.found = found, str(settings)
-        told.found_rate = max(best, told.rule_rate)
-        return told
+        return rules[told.rule] if told.rule else None
 
     def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
         """The highest rate that is on time, to 5 %; 0 if it is not above ``least``.
 
-        Steps become longer until the rate lies between two that were tried, then shorter.
+        Steps become longer until the rate lies between two that were tried, then shorter. What is
+        late at a tenth of the first rate as well is given up.
         """
         met, missed, step = 0.0, math.inf, _STEP
         rate = start
-        for _ in range(_CLIMBS):
+        for nth in range(_CLIMBS):
             if rate <= least or missed <= _STEP * max(met, least) * (1.0 + 1e-9):
                 break
             if self._meets(settings, rate, name):
                 met = rate
             else:
                 missed = rate
+            if nth == 1 and not met and not self._meets(settings, _TENTH * start, name):
+                break
             if met and missed < math.inf:
                 rate = math.sqrt(met * missed)
             else:
@@ -198,21 +243,29 @@ class Trial:
         return met
 
     def _meets(self, settings: Settings, rate: float, name: str) -> bool:
-        measured = self._run(settings, round(rate), self.spec.seconds, f"{name}, {rate:,.0f}/s")
-        return measured.of(self.slo) <= self.slo.seconds
+        name, slo = f"{name}, {rate:,.0f}/s", self.slo
+        measured = self._run(settings, round(rate), self.spec.seconds, name, give_up=slo)
+        return measured.of(slo) <= slo.seconds
 
-    def _run(self, settings: Settings, rate: int, seconds: float, name: str) -> Measured:
+    def _holds(self, settings: Settings, rate: float) -> bool:
+        name, slo = f"{settings}, {rate:,.0f}/s", self.slo
+        measured = self._run(settings, round(rate), self.spec.hold_s, name, give_up=slo)
+        return measured.of(slo) <= slo.seconds
+
+    def _run(
+        self, settings: Settings, rate: int, seconds: float, name: str, give_up: Slo | None = None
+    ) -> Measured:
         spec = self.spec
         return run(
             self.place, spec.workload, settings, rate, seconds, spec.warm_up_s, name, self.watch,
-            patience=max(10.0, 3.0 * self.slo.seconds),
+            patience=max(10.0, 3.0 * self.slo.seconds), give_up=give_up,
         )  # fmt: skip
 
 
-def every(cluster: Cluster) -> Sequence[Settings]:
-    """All settings that are searched."""
-    tasks = range(1, 2 * cluster.slots + 1)
-    return [Settings(lanes, reducers) for lanes, reducers in product(tasks, tasks)]
+def every(cluster: Cluster, triggers: Iterable[float] = (0.0,)) -> Sequence[Settings]:
+    """All settings that are searched: up to as many tasks as slots, and twice as many."""
+    tasks = [*range(1, cluster.slots + 1), 2 * cluster.slots]
+    return [Settings(*each) for each in product(tasks, tasks, sorted(triggers))]
 
 
 def point_name(settings: Settings, share: float) -> str:

@@ -68,8 +68,12 @@ def run(
     name: str,
     watch: Watcher,
     patience: float,
+    give_up: Slo | None = None,
 ) -> Measured:
-    """Let rows arrive for the warm-up and the measured time, and wait for what is not out yet."""
+    """Let rows arrive for the warm-up and the measured time, and wait for what is not out yet.
+
+    With an objective to give up at, only until it is missed, whatever may still come.
+    """
     start = time.time() + _LEAD_S
     ends = Ends("end" if workload == "windowed-words" else None)
     folder = Path(tempfile.mkdtemp(dir=place.folder))
@@ -93,29 +97,45 @@ def run(
             # the time from the last arrival on is only for what is not out yet
             if started and now > end and _all_out(batches, ends, start, rate, end):
                 break
+            if give_up and started and now > begin:
+                so_far = _latency(batches, ends, start, rate, begin, end, now)
+                if so_far.of(give_up) > give_up.seconds:
+                    return so_far
             phase = "warming up" if now < begin else "measuring" if now < end else "waiting"
             watch(Progress(name, 0, phase, max(0.0, end - now), rows))
             time.sleep(_LOOK_S)
-        batches = sink.stats().batches
-        written = dict(ends.written)
+        return _latency(sink.stats().batches, ends, start, rate, begin, end, end + patience)
     finally:
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    if workload == "windowed-words":
-        return of_windows(written, begin, end, end + patience)
-    return of_rows(batches, start, rate, begin, end, end + patience)
+
+
+def _latency(
+    batches: list[BatchStats],
+    ends: Ends,
+    start: float,
+    rate: int,
+    begin: float,
+    end: float,
+    now: float,
+) -> Measured:
+    if ends.window_column is not None:
+        return of_windows(ends.out(), begin, end, now)
+    return of_rows(batches, start, rate, begin, end, now)
 
 
 def _all_out(batches: list[BatchStats], ends: Ends, start: float, rate: int, end: float) -> bool:
     if ends.window_column is not None:
-        return max(ends.written, default=0.0) >= end
+        return max(ends.out(), default=0.0) >= end
     return start + sum(batch.rows for batch in batches) / rate >= end
 
 
 def of_rows(
-    batches: list[BatchStats], start: float, rate: int, begin: float, end: float, last: float
+    batches: list[BatchStats], start: float, rate: int, begin: float, end: float, now: float
 ) -> Measured:
     """Row n arrived at ``start + n / rate``, and is out with its batch; each counts.
+
+    What is not out is as late as it is now; what has not come yet is taken to be out at once.
 
     >>> from types import SimpleNamespace as Batch
     >>> two = [Batch(rows=10, written=2.0), Batch(rows=10, written=3.0)]
@@ -130,20 +150,21 @@ def of_rows(
         first += batch.rows
         if min(high, end) > max(low, begin):
             low, high = max(low, begin), min(high, end)
-            spans.append((batch.written - high, high - low))
-    out = start + first / rate
-    if out < end:
-        spans.append((last - end, end - max(out, begin)))
-    lows, widths = (np.array(column) for column in zip(*spans, strict=True))
-    shape = Spans(lows, widths, widths)
+            spans.append((batch.written - high, high - low, high - low))
+    out, come = max(start + first / rate, begin), min(end, now)
+    if out < come:
+        spans.append((now - come, come - out, come - out))
+    if max(out, come) < end:
+        spans.append((0.0, 0.0, end - max(out, come)))
+    shape = Spans(*(np.array(column) for column in zip(*spans, strict=True)))
     p50, p90, p99 = (shape.quantile(share) for share in (0.5, 0.9, 0.99))
-    return Measured(shape.moments().mean, p50, p90, p99, round(rate * float(widths.sum())))
+    return Measured(shape.moments().mean, p50, p90, p99, round(rate * float(shape.rows.sum())))
 
 
-def of_windows(written: dict[float, float], begin: float, end: float, last: float) -> Measured:
-    """Of windows that end in the measured time."""
+def of_windows(written: dict[float, float], begin: float, end: float, now: float) -> Measured:
+    """Of windows that end in the measured time; not out and not come yet is as with rows."""
     due = np.arange(np.ceil(begin / WINDOW_S), np.floor(end / WINDOW_S) + 1) * WINDOW_S
-    late = sorted(written.get(float(at), last) - float(at) for at in due)
+    late = sorted(max(0.0, written.get(float(at), now) - float(at)) for at in due)
     if not late:
         raise BenchError(f"no window ended in {end - begin:g} s: measure for longer")
     p50, p90, p99 = (quantile(late, share) for share in (0.5, 0.9, 0.99))

@@ -264,7 +264,10 @@ def rates_of(case: Case, effort: Effort) -> Rates:
     """Plan, and try all else."""
     profiles = [case.profile(effort.seed + number) for number in range(PLANS)]
     plans = [case.plan(profile) for profile in profiles]
-    margin = median(case.search(profile).left for profile in profiles)
+    margin = median(
+        case.search(profile).left(plan.settings)
+        for profile, plan in zip(profiles, plans, strict=True)
+    )
     planned = [plan.rate for plan in plans]
     late = [case.late(plan.settings, plan.rate, effort) for plan in plans]
     chosen = plans[0].settings.but(cap=None)

@@ -11,12 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 
+from msgspec.structs import replace
+
 from taut.planning.phases import fit
 from taut.planning.plan import Plan, make
 from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
-from taut.planning.trials import BATCHES, CUT, guesses, largest, mixtures, trials
+from taut.planning.trials import (
+    BATCHES,
+    CLOSER_BATCHES,
+    CUT,
+    closer,
+    mixtures,
+    settled,
+    sized,
+    trials,
+)
 from taut.sim.draws import Draws, Gamma, Lognormal
 from taut.sim.papers.experiment import Effort
 from taut.sim.queries.tasks import Engine, Job, Outcome, Stage
@@ -127,20 +138,20 @@ class Case:
         cluster = self.cluster
         most = mixtures(cluster)[0]
         seeds = count(_RUNS * seed)
-        warm = [
-            sample
-            for guess in guesses(self._density)
-            for sample in self._profiled(most.but(cap=guess), next(seeds))[-3:]
-        ]
         windowed = self.job.window > 0.0
+
+        def warmed(rows: int) -> list[Sample]:
+            return self._profiled(most.but(cap=rows), next(seeds))[-3:]
+
+        large = sized(warmed, self._density, self.slo.seconds, lambda: windowed)
         samples = [
             sample
-            for settings in trials(cluster, largest(warm, self.slo.seconds, windowed=windowed))
+            for settings in trials(cluster, large)
             for sample in self._profiled(settings, next(seeds), times)
         ]
         # simulated time does not make it stale
         taken = math.inf
-        return Profile(
+        profile = Profile(
             self.job.name,
             "simulated",
             cluster.executors,
@@ -149,18 +160,25 @@ class Case:
             Windows(self.job.window, delay=self.job.delay) if windowed else None,
             taken,
         )
+        last = closer(profile, self.slo, None)
+        if last is None:
+            return profile
+        found = self._profiled(last, next(seeds), times, CLOSER_BATCHES)
+        return replace(profile, samples=settled(samples, found))
 
     @property
     def _density(self) -> float:
         return DENSITY * self.cluster.slots
 
-    def _profiled(self, settings: Settings, seed: int, times: int = 1) -> list[Sample]:
+    def _profiled(
+        self, settings: Settings, seed: int, times: int = 1, batches: int = BATCHES
+    ) -> list[Sample]:
         done = self.job.run(
             ENGINE,
             self.cluster,
             settings,
             self._density,
-            batches=times * BATCHES,
+            batches=times * batches,
             warm_up=CUT,
             backlog=_BACKLOG_S,
             seed=seed,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taut.errors import PlanError
-from taut.planning.plan import Plan, make
+from taut.planning.plan import Plan, check_rate, make
 from taut.planning.profile import Profile
 from taut.planning.settings import Cluster
 from taut.planning.shared import SharedPlan, Wanted, make_together
 from taut.slo import Slo
-from taut.spark.planning.app import App, load_app
+from taut.spark.planning.app import App, load_app, name_of, session_of, version_of
 from taut.spark.planning.profiling import Watcher, take
 
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ def plan(
         No settings meet the objective; says why, and what can be had.
     """
     objective = Slo(slo)
+    check_rate(rate)
     taken = profile is None
     profile = _profile(app, profile, objective, rate, spark, name, watch)
-    version = None if taken else _version(spark)
+    version = None if taken else version_of(spark)
     clusters = [cluster] if isinstance(cluster, Cluster) else list(cluster or [profile.cluster])
     return make(profile, objective, rate, clusters, spark=version)
 
@@ -135,7 +136,7 @@ def plan_together(
         if demand.name is not None and profile.app != demand.name:
             profile = msgspec.structs.replace(profile, app=demand.name)
         wanted.append(Wanted(profile, objective, demand.rate))
-    return make_together(wanted, cluster, spark=_version(spark))
+    return make_together(wanted, cluster, spark=version_of(spark))
 
 
 def _profile(
@@ -158,33 +159,10 @@ def _profile(
         stem, app = load_app(app)
         name = name or stem
     return take(
-        _session(spark),
+        session_of(spark),
         app,
-        name or _name(app),
+        name or name_of(app),
         rate=rate,
-        objective=objective.seconds,
+        slo=objective,
         watch=watch,
     )
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    found = spark or SparkSession.getActiveSession()
-    if found is None:
-        raise PlanError(
-            "spark= is needed to profile: no session is active; taut.session() makes one"
-        )
-    return found
-
-
-def _name(app: App) -> str:
-    return getattr(app, "__name__", "app")
-
-
-def _version(spark: SparkSession | None) -> str | None:
-    """Of the Spark that is there; None where there is none, to plan without."""
-    from pyspark.sql import SparkSession
-
-    found = spark or SparkSession.getActiveSession()
-    return None if found is None else found.version

@@ -47,6 +47,31 @@ def load_app(path: str | Path) -> tuple[str, App]:
     return path.stem, app
 
 
+def session_of(spark: SparkSession | None) -> SparkSession:
+    """The session that is given, or the one that is active."""
+    from pyspark.sql import SparkSession
+
+    found = spark or SparkSession.getActiveSession()
+    if found is None:
+        raise PlanError(
+            "spark= is needed to profile: no session is active; taut.session() makes one"
+        )
+    return found
+
+
+def version_of(spark: SparkSession | None) -> str | None:
+    """Of the Spark that is there; None where there is none, to plan without."""
+    from pyspark.sql import SparkSession
+
+    found = spark or SparkSession.getActiveSession()
+    return None if found is None else found.version
+
+
+def name_of(app: App) -> str:
+    """What to call an app: as its function is."""
+    return getattr(app, "__name__", "app")
+
+
 @contextlib.contextmanager
 def configured(spark: SparkSession, settings: Settings) -> Iterator[None]:
     """The session as the settings have it, for as long as a query is made and started."""

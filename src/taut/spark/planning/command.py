@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from taut.errors import SloError
-from taut.planning.trials import SECONDS
+from taut.planning.trials import RESIDENT_SECONDS, SECONDS
 from taut.slo import Slo
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from taut.planning.profile import Profile
+    from taut.spark.planning.app import App
+    from taut.spark.planning.profiling import Step, Watcher
 
 _RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", re.ASCII)
 _NODES = re.compile(r"\s*([0-9]+)\s*(?:(?:\.\.|-)\s*([0-9]+)\s*)?", re.ASCII)
@@ -70,11 +76,15 @@ class Nodes(click.ParamType[range]):
     help="Read the profile from here if it is there, else take it and write it here.",
 )
 @click.option(
+    "--resident",
+    is_flag=True,
+    help="APP reads with resident timing: plan its lanes, chunks and horizon.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=5.0),
-    default=SECONDS,
-    show_default=True,
-    help="How long to profile; with less there are fewer batches to plan from.",
+    help="How long to profile; with less there is less to plan from.  "
+    f"[default: {SECONDS:g}, resident {RESIDENT_SECONDS:g}]",
 )
 @click.option("--save", type=FILE, help="Write the plan here, as JSON.")
 @click.option("--conf", "conf_file", type=FILE, help="Write Spark's settings here.")
@@ -86,7 +96,8 @@ def plan(
     cores: int | None,
     master: str,
     profile_file: Path | None,
-    seconds: float,
+    resident: bool,
+    seconds: float | None,
     save: Path | None,
     conf_file: Path | None,
 ) -> None:
@@ -105,17 +116,21 @@ def plan(
         objective = Slo(slo)
     except SloError as error:
         raise click.BadParameter(str(error), param_hint="--slo") from None
+    if resident:
+        for option, given in (("nodes", nodes), ("cores", cores), ("conf", conf_file)):
+            if given is not None:
+                raise click.UsageError(
+                    f"--{option} does not go with --resident, which plans lanes: how many there "
+                    "may be is what --master says, such as local[16]"
+                )
+        _plan_resident(app, objective, rate, master, profile_file, seconds, save)
+        return
     if profile_file is not None and profile_file.exists():
         profile = Profile.load(profile_file)
-        if profile.app != app.stem:
-            raise click.BadParameter(
-                f"{profile_file} is of {profile.app!r}, and the app is {app.stem!r}: give each a "
-                "file of its own",
-                param_hint="--profile",
-            )
+        _refuse_other(profile.app, app, profile_file)
         click.echo(f"profile: {profile_file}, {len(profile.samples)} batches", err=True)
     else:
-        profile = _profiled(app, master, rate, objective, seconds)
+        profile = _profiled(app, master, rate, objective, seconds or SECONDS)
         if profile_file is not None:
             profile.save(profile_file)
     each = cores or profile.cores
@@ -133,13 +148,61 @@ def plan(
         conf_file.write_text("".join(lines))
 
 
+def _refuse_other(found: str, app: Path, file: Path) -> None:
+    if found != app.stem:
+        raise click.BadParameter(
+            f"{file} is of {found!r}, and the app is {app.stem!r}: give each a file of its own",
+            param_hint="--profile",
+        )
+
+
+def _plan_resident(
+    app: Path,
+    slo: Slo,
+    rate: float | None,
+    master: str,
+    profile_file: Path | None,
+    seconds: float | None,
+    save: Path | None,
+) -> None:
+    import pyspark
+
+    from taut.planning.resident import Served, make_resident
+    from taut.spark.planning.lanes import serve
+
+    if profile_file is not None and profile_file.exists():
+        served = Served.load(profile_file)
+        _refuse_other(served.app, app, profile_file)
+        click.echo(f"profile: {profile_file}, {len(served.rows)} rows", err=True)
+    else:
+        with _profiling(app, master) as (spark, name, run, watch):
+            served = serve(spark, run, name, seconds=seconds or RESIDENT_SECONDS, watch=watch)
+        if profile_file is not None:
+            served.save(profile_file)
+    found = make_resident(served, slo, rate, served.lanes, spark=pyspark.__version__)
+    click.echo(found.explain())
+    click.echo("options of taut.read:")
+    for name, value in found.settings.source().items():
+        click.echo(f"  {name}={value!r}")
+    if save is not None:
+        found.save(save)
+
+
 def _profiled(path: Path, master: str, rate: float | None, slo: Slo, seconds: float) -> Profile:
+    from taut.spark.planning.profiling import take
+
+    with _profiling(path, master) as (spark, name, app, watch):
+        return take(spark, app, name, rate=rate, slo=slo, seconds=seconds, watch=watch)
+
+
+@contextlib.contextmanager
+def _profiling(path: Path, master: str) -> Iterator[tuple[SparkSession, str, App, Watcher]]:
+    """Spark, the app, and a bar that tells how its profile stands."""
     from rich.console import Console
 
     import taut
     from taut.progress import bar
     from taut.spark.planning.app import load_app
-    from taut.spark.planning.profiling import Step, take
 
     name, app = load_app(path)
     with bar(Console(stderr=True)) as tell:
@@ -150,8 +213,6 @@ def _profiled(path: Path, master: str, rate: float | None, slo: Slo, seconds: fl
             def at(step: Step) -> None:
                 tell(step.done, step.of, f"profiled; now {step.doing}")
 
-            return take(
-                spark, app, name, rate=rate, objective=slo.seconds, seconds=seconds, watch=at
-            )
+            yield spark, name, app, at
         finally:
             spark.stop()
