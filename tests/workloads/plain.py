@@ -32,7 +32,7 @@ def texts(spark: SparkSession, load: Load, column: Any) -> list[str]:
 
 
 def views(spark: SparkSession, load: Load, at: Windowing, delay: Delay) -> Result:
-    events = [json.loads(text) for text in texts(spark, load, ads.payload(load, delay))]
+    events = [json.loads(text) for text in texts(spark, load, ads.payload(delay))]
     seen = [event for event in events if event["event_type"] == "view"]
     counts: dict[tuple[int, ...], int] = defaultdict(int)
     for event in seen:
@@ -46,7 +46,7 @@ def views(spark: SparkSession, load: Load, at: Windowing, delay: Delay) -> Resul
 def fares(spark: SparkSession, load: Load, at: Windowing, delay: Delay) -> Result:
     totals: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, -1])
     latest = 0
-    for text in texts(spark, load, taxi.record(load, delay)):
+    for text in texts(spark, load, taxi.record(delay)):
         micros, _, longitude, latitude, meters, cents, passengers, seconds = text.split(",")
         if cents == "n/a" or int(cents) <= 0 or int(passengers) <= 0:
             continue
@@ -70,7 +70,7 @@ def fares(spark: SparkSession, load: Load, at: Windowing, delay: Delay) -> Resul
 def tolls(spark: SparkSession, load: Load, at: Windowing, delay: Delay) -> Result:
     each = linear_road.substream(load)
     rows = {
-        name: linear_road.reports(each.batch(spark), each, name, delay)
+        name: linear_road.reports(each.batch(spark), name, delay)
         .selectExpr("unix_micros(event_time)", "xway", "segment", "speed")
         .collect()
         for name in linear_road.SUBSTREAMS

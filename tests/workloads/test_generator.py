@@ -127,7 +127,7 @@ def test_exact_rows_and_a_restart_goes_on_where_it_stopped(
 @pytest.mark.spark
 def test_event_time_is_the_arrival_to_the_microsecond(spark: SparkSession) -> None:
     load = Load(PAST + 0.123456, rate=7, total=100)
-    at = event_time(F.col("n"), load, Delay())
+    at = event_time(F.col("n"), Delay())
     rows = load.batch(spark).select("n", F.unix_micros(at).alias("at")).collect()
     assert [row["at"] for row in rows] == [load.schedule.arrival_us(row["n"]) for row in rows]
 

@@ -32,10 +32,10 @@ def windows(index: int, of: int, window_s: float) -> Windowing:
     return staggered(length, length, index, of)
 
 
-def payload(load: Load, delay: Delay = _NO_DELAY) -> Column:
+def payload(delay: Delay = _NO_DELAY) -> Column:
     """The JSON text of event ``n``, as it would come off the wire."""
     n = F.col("n")
-    micros = F.unix_micros(event_time(n, load, delay)).cast("string")
+    micros = F.unix_micros(event_time(n, delay)).cast("string")
     # Put together as text: Spark would see through from_json(to_json(...)) and skip the parsing.
     return F.concat(
         F.lit('{"user_id":"user-'), pick(n, 1, 10_000).cast("string"),
@@ -58,14 +58,14 @@ def campaigns(spark: SparkSession) -> DataFrame:
 
 
 def views(
-    spark: SparkSession, numbers: DataFrame, load: Load, at: Windowing, delay: Delay = _NO_DELAY
+    spark: SparkSession, numbers: DataFrame, at: Windowing, delay: Delay = _NO_DELAY
 ) -> DataFrame:
     """Views per campaign and window of the events with these numbers."""
     # A generator, because Spark would push the filter below a projection and parse once for it
     # and once more for each field.
     event = F.inline(F.array(F.from_json("payload", _EVENT)))
     seen = (
-        numbers.select(payload(load, delay).alias("payload"))
+        numbers.select(payload(delay).alias("payload"))
         .select(event)
         .where(F.col("event_type") == "view")
         .select("ad_id", F.timestamp_micros("event_time").alias("event_time"))
@@ -88,7 +88,7 @@ def build(
     delay: Delay = _NO_DELAY,
 ) -> DataFrame:
     """Query ``index`` of ``of``."""
-    return views(spark, load.stream(spark), load, windows(index, of, window_s), delay)
+    return views(spark, load.stream(spark), windows(index, of, window_s), delay)
 
 
 def _one_of(n: Column, salt: int, *texts: str) -> Column:

@@ -12,7 +12,6 @@ from taut.workloads.windows import Windowing, WorkloadError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from taut.workloads.generator import Load
 
 Shape = Literal["none", "uniform", "zipf", "bursty"]
 _BUCKETS = 1_000_000
@@ -69,11 +68,9 @@ def uniform(n: Column, salt: int) -> Column:
     return pick(n, salt, _BUCKETS) / _BUCKETS
 
 
-def event_time(n: Column, load: Load, delay: Delay) -> Column:
-    """When the thing that row ``n`` tells of happened."""
-    late = delay.micros(n)
-    # Integer division as in Schedule.arrival_us: a double would lose microseconds.
-    arrival = F.col("start_us") + F.expr(f"n * 1000000 div {load.rate}")
+def event_time(n: Column, delay: Delay) -> Column:
+    """When the thing that row ``n`` of a load tells of happened."""
+    late, arrival = delay.micros(n), F.col("arrival_us")
     return F.timestamp_micros(arrival if late is None else arrival - late)
 
 

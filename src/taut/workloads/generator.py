@@ -30,7 +30,7 @@ from taut.workloads.windows import WorkloadError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMAT = "taut-load"
 RANGES = "taut-load-ranges"
@@ -98,7 +98,7 @@ def _number(options: Mapping[str, str], name: str, kind: type[int] | type[float]
 
 
 class LoadSource(DataSource):
-    """``spark.readStream.format("taut-load")``: one column ``n``, the number of the row.
+    """``spark.readStream.format("taut-load")``: ``n``, the number of the row, and ``arrival_us``.
 
     Options: ``start`` (epoch seconds), ``rate`` (rows a second), ``total`` (stop after so many
     rows), ``partitions`` (tasks a batch), ``maxRowsPerBatch``.
@@ -109,7 +109,7 @@ class LoadSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return "n bigint"
+        return "n bigint, arrival_us bigint"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         # Spark hands the options over in a map that forgets the case of its keys.
@@ -167,7 +167,9 @@ class LoadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Rows)
         for low in range(partition.low, partition.high, _CHUNK):
             numbers = np.arange(low, min(low + _CHUNK, partition.high), dtype=np.int64)
-            yield pa.RecordBatch.from_arrays([pa.array(numbers)], names=["n"])
+            arrivals = self._schedule.start_us + numbers * _MICRO // self._schedule.rate
+            columns = [pa.array(numbers), pa.array(arrivals)]
+            yield pa.RecordBatch.from_arrays(columns, names=["n", "arrival_us"])
 
     def _scheduled(self) -> int:
         return self._schedule.rows_by(time.time_ns() // 1_000)
@@ -196,9 +198,7 @@ class RangeSource(DataSource):
         return RANGES
 
     def schema(self) -> str:
-        # the start as a value: as a literal it would be in the code that Spark generates, and
-        # each run of a benchmark would have all its code compiled anew
-        return "low bigint, high bigint, start_us bigint"
+        return "low bigint, high bigint, start_us bigint, rate bigint"
 
     def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
         return RangeReader(schedule_from({k.lower(): v for k, v in self.options.items()}))
@@ -221,7 +221,8 @@ class RangeReader(SimpleDataSourceStreamReader):
         self, start: dict[str, int], end: dict[str, int]
     ) -> Iterator[tuple[int, ...]]:
         low, high = start["rows"], end["rows"]
-        return iter([(low, high, self._schedule.start_us)] if high > low else [])
+        schedule = self._schedule
+        return iter([(low, high, schedule.start_us, schedule.rate)] if high > low else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,11 @@ class Load:
         return Schedule(round(self.start * _MICRO), self.rate, self.total)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The rows as a streaming DataFrame: their number ``n``, and ``start_us`` of the load."""
+        """The rows as a streaming DataFrame: their number ``n``, and ``arrival_us``.
+
+        Start and rate come as values, whatever the source: as literals they would be in the code
+        that Spark generates, and every run would have all of it compiled and warmed up anew.
+        """
         from pyspark.sql import functions as F
 
         if spark not in _registered:
@@ -265,14 +270,13 @@ class Load:
         if self.total is None and self.partitions == 1 and self.max_rows_per_batch is None:
             ranges = spark.readStream.format(RANGES).options(**options).load()
             numbers = F.explode(F.sequence("low", F.col("high") - 1))
-            return ranges.select(numbers.alias("n"), "start_us")
+            return ranges.select(numbers.alias("n"), "start_us", "rate").select("n", _arrival())
         options["partitions"] = str(self.partitions)
         if self.total is not None:
             options["total"] = str(self.total)
         if self.max_rows_per_batch is not None:
             options["maxRowsPerBatch"] = str(self.max_rows_per_batch)
-        rows = spark.readStream.format(FORMAT).options(**options).load()
-        return rows.withColumn("start_us", F.lit(self.schedule.start_us))
+        return spark.readStream.format(FORMAT).options(**options).load()
 
     def batch(self, spark: SparkSession) -> DataFrame:
         """The same rows, all at once; needs ``total``."""
@@ -280,5 +284,16 @@ class Load:
             raise WorkloadError("Load(total=None).batch(): a batch needs a bound, such as total=10")
         from pyspark.sql import functions as F
 
-        start = F.lit(self.schedule.start_us).alias("start_us")
-        return spark.range(self.total).select(F.col("id").alias("n"), start)
+        start, rate = (
+            F.lit(value).cast("bigint").alias(name)
+            for name, value in (("start_us", self.schedule.start_us), ("rate", self.rate))
+        )
+        numbers = spark.range(self.total).select(F.col("id").alias("n"), start, rate)
+        return numbers.select("n", _arrival())
+
+
+def _arrival() -> Column:
+    from pyspark.sql import functions as F
+
+    # Integer division as in Schedule.arrival_us: a double would lose microseconds.
+    return F.expr(f"start_us + n * {_MICRO} div rate").alias("arrival_us")

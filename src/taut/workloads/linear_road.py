@@ -39,12 +39,12 @@ def panes(at: Windowing) -> Windowing:
     return Windowing(pane, pane, at.offset_ms % pane)
 
 
-def reports(numbers: DataFrame, load: Load, substream: str, delay: Delay = _NO_DELAY) -> DataFrame:
+def reports(numbers: DataFrame, substream: str, delay: Delay = _NO_DELAY) -> DataFrame:
     """Position reports of one substream. One car in forty has stopped for good."""
     n = F.col("n")
     salt = 10 * SUBSTREAMS.index(substream)
     located = numbers.select(
-        event_time(n, load, delay).alias("event_time"),
+        event_time(n, delay).alias("event_time"),
         pick(n, salt + 11, CARS).alias("car"),
         pick(n, salt + 12, 120).alias("reported"),
         pick(n, salt + 13, 4).alias("lane"),
@@ -94,12 +94,10 @@ def toll() -> Column:
     return F.when(free, F.lit(0)).otherwise(2 * busy * busy)
 
 
-def tolls(
-    sources: dict[str, DataFrame], load: Load, at: Windowing, delay: Delay = _NO_DELAY
-) -> DataFrame:
+def tolls(sources: dict[str, DataFrame], at: Windowing, delay: Delay = _NO_DELAY) -> DataFrame:
     """Join the three substreams per window and segment."""
     rows = {
-        name: with_watermark(reports(numbers, load, name, delay), delay)
+        name: with_watermark(reports(numbers, name, delay), delay)
         for name, numbers in sources.items()
     }
     keys = ["window", *_PLACE]
@@ -132,4 +130,4 @@ def build(
     """Query ``index`` of ``of``."""
     each = substream(load)
     sources = {name: each.stream(spark) for name in SUBSTREAMS}
-    return tolls(sources, each, windows(index, of, window_s), delay)
+    return tolls(sources, windows(index, of, window_s), delay)

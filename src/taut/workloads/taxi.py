@@ -28,7 +28,7 @@ def windows(index: int, of: int, window_s: float) -> Windowing:
     return staggered(length, length // 2, index, of)
 
 
-def record(load: Load, delay: Delay = _NO_DELAY) -> Column:
+def record(delay: Delay = _NO_DELAY) -> Column:
     """The comma-separated record of trip ``n``; about one in thirty has a fare no one can use."""
     n = F.col("n")
     cents = (pick(n, 5, 6_000) + 250).cast("string")
@@ -38,7 +38,7 @@ def record(load: Load, delay: Delay = _NO_DELAY) -> Column:
         .otherwise(cents)
     )
     fields = [
-        F.unix_micros(event_time(n, load, delay)).cast("string"),
+        F.unix_micros(event_time(n, delay)).cast("string"),
         pick(n, 1, 13_000).cast("string"),
         F.format_number(WEST - 0.01 + uniform(n, 2) * (CELL * COLUMNS + 0.02), 5),
         F.format_number(SOUTH - 0.01 + uniform(n, 3) * (CELL * ROWS + 0.02), 5),
@@ -50,10 +50,10 @@ def record(load: Load, delay: Delay = _NO_DELAY) -> Column:
     return F.concat_ws(",", *fields)
 
 
-def trips(numbers: DataFrame, load: Load, delay: Delay = _NO_DELAY) -> DataFrame:
+def trips(numbers: DataFrame, delay: Delay = _NO_DELAY) -> DataFrame:
     """Parse, drop what is bad, derive, map to grid cells: the stateless chain."""
     fields = F.split("record", ",")
-    parsed = numbers.select(record(load, delay).alias("record")).select(
+    parsed = numbers.select(record(delay).alias("record")).select(
         F.timestamp_micros(fields[0].cast("bigint")).alias("event_time"),
         fields[2].cast("double").alias("longitude"),
         fields[3].cast("double").alias("latitude"),
@@ -77,10 +77,10 @@ def trips(numbers: DataFrame, load: Load, delay: Delay = _NO_DELAY) -> DataFrame
     )
 
 
-def fares(numbers: DataFrame, load: Load, at: Windowing, delay: Delay = _NO_DELAY) -> DataFrame:
+def fares(numbers: DataFrame, at: Windowing, delay: Delay = _NO_DELAY) -> DataFrame:
     """Trips and takings per cell and sliding window."""
     return (
-        with_watermark(trips(numbers, load, delay), delay)
+        with_watermark(trips(numbers, delay), delay)
         .groupBy(windowed("event_time", at).alias("window"), "cell")
         .agg(
             F.count("*").alias("trips"),
@@ -105,4 +105,4 @@ def build(
     delay: Delay = _NO_DELAY,
 ) -> DataFrame:
     """Query ``index`` of ``of``."""
-    return fares(load.stream(spark), load, windows(index, of, window_s), delay)
+    return fares(load.stream(spark), windows(index, of, window_s), delay)

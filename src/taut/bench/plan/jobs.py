@@ -20,6 +20,7 @@ WORKLOADS = ("words", "windowed-words", "sessions")
 WINDOW_S = 2
 KEYS = 20_000
 _BACKLOG_S = 3_600.0
+_NO_CAP = 2**62
 
 
 @dataclass(slots=True)
@@ -77,7 +78,9 @@ def _job(workload: str) -> taut.Job:
 def _load(
     spark: SparkSession, workload: str, rate: int, start: float, settings: Settings
 ) -> DataFrame:
-    lanes, cap = settings.lanes, settings.cap
+    # with a cap, if only one that never acts: without one a single lane would read from another
+    # source, one that the profile has not seen
+    lanes, cap = settings.lanes, settings.cap or _NO_CAP
     if workload == "sessions":
         return clicks_load(spark, rate, start, users=KEYS, partitions=lanes, max_rows_per_batch=cap)
     return words_load(spark, rate, start, keys=KEYS, partitions=lanes, max_rows_per_batch=cap)

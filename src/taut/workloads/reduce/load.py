@@ -86,8 +86,7 @@ class KeyedLoad(ABC):
 
     def _rows_of(self, numbers: DataFrame) -> DataFrame:
         n = F.col("n")
-        # Integer division as in Schedule.arrival_us: a double would lose microseconds.
-        arrival = F.col("start_us") + F.expr(f"n * {_MICRO} div {self.load.rate}")
+        arrival = F.col("arrival_us")
         time = arrival - pick(n, _LATE, self.late_us + 1) if self.late_us else arrival
         key, value = self._columns(n)
         return numbers.select(

@@ -80,7 +80,7 @@ def world_cup(
         files = _Files(path)
         load = Load(time.time() if start is None else start, rate, total=files.records)
         numbers = load.stream(spark) if streaming else load.batch(spark)
-        return numbers.mapInArrow(partial(_numbered, files, rate), _ROWS)
+        return numbers.mapInArrow(partial(_numbered, files), _ROWS)
     if start is not None:
         raise WorkloadError(f"start={start!r}: needs rate=, such as rate=1_000")
     reader = spark.readStream if streaming else spark.read
@@ -211,13 +211,11 @@ def _records_in(file: Path) -> int:
     return size // RECORD.itemsize
 
 
-def _numbered(
-    files: _Files, rate: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _numbered(files: _Files, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        n, start_us = (batch.column(name).to_numpy() for name in ("n", "start_us"))
+        n, arrivals = (batch.column(name).to_numpy() for name in ("n", "arrival_us"))
         runs = np.split(n, np.flatnonzero(np.diff(n) != 1) + 1)
         records = [files.read(int(run[0]), int(run[-1]) + 1) for run in runs]
-        yield _batch(np.concatenate(records), start_us + n * _MICRO // rate)
+        yield _batch(np.concatenate(records), arrivals)
