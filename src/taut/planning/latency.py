@@ -28,10 +28,8 @@ _SETTLE = 16
 _TURNS = 3
 SHAPE_FROM = 20
 """Batches from which their times are taken for the shape of the distribution."""
-_LOOKS_AFTER_S = 5e-3
+_LOOKS_AFTER_S = 1e-3
 """From the start of a batch until it has asked its source for what has come."""
-_RACE_S = 0.01
-"""Ends of windows so shortly before a batch looks are seen by it as often as not."""
 _PHASES = 32
 """Ends of windows in one trigger interval, from which on they may be at any moment of it."""
 _MANY = 256
@@ -112,7 +110,7 @@ def predict(
     scale
         Times what batches are expected to cost.
     """
-    shape = shape_of(costs, shape)
+    shape, costs = shape_of(costs, shape), costs.at(rate)
     work = Work.of(costs, settings, cluster, scale)
     for _ in range(0 if costs.windows else _TURNS):
         # how many results a row has depends on the rows of a batch, and they on what results cost
@@ -393,9 +391,7 @@ class Waits:
     """How long windows wait from their end until the batch starts that sees it.
 
     Windows end at any moment of a cycle. But both may go by the clock: with an interval of 1 s and
-    windows of 2 s, either all of them end as a batch is about to look, or all just after. In the
-    first case a row from beyond the end has to be there within milliseconds: half of them are seen,
-    and the others by the next batch.
+    windows of 2 s, either all of them end as a batch is about to look, or all just after.
 
     Attributes
     ----------
@@ -428,24 +424,21 @@ class Waits:
         # the last that could be seen, then those before it, as far as the batch before
         since = np.mod(late - self.phase, self.step)
         nothing = np.zeros_like(before)
-        for nth in range(math.ceil((float(before.max()) + _RACE_S) / self.step) + 1):
+        for nth in range(math.ceil(float(before.max()) / self.step) + 1):
             wait = since + nth * self.step
-            mine = np.where(wait < _RACE_S, 0.5, 1.0) * (wait < before)
-            left = 0.5 * ((wait >= before) & (wait < before + _RACE_S))
-            yield wait + self.delay - _LOOKS_AFTER_S, nothing, mine + left
+            yield wait + self.delay - _LOOKS_AFTER_S, nothing, (wait < before).astype(float)
 
     def on_time(self, trigger: float, share: float) -> float:
         """What this share of windows wait at most, if each batch starts as its interval does.
 
         >>> two = Windows(2.0)
         >>> [round(Waits.of(two, each).on_time(each, 1.0), 3) for each in (1.0, 1.5, 0.7)]
-        [1.0, 1.5, 0.7]
+        [0.0, 1.0, 0.6]
         """
         if not self.step:
             return self.delay + share * trigger
-        since = -self.phase % self.step
-        raced = self.step if since < _RACE_S and share > 0.5 else 0.0
-        return since + self.delay - _LOOKS_AFTER_S + share * (trigger - self.step) + raced
+        first = -self.phase % self.step + self.delay - _LOOKS_AFTER_S
+        return first + share * (trigger - self.step)
 
     def mean(self, batches: _Batches) -> float:
         """On average."""

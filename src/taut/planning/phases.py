@@ -26,6 +26,8 @@ _ENOUGH = 3
 """Batches that are alike from which on their median counts in full."""
 _AGAIN, _LEAST_OFF = 4, 0.03
 """How often is fitted, with less weight on what is further off than others; and from what on."""
+_HALF_FULL = 0.5
+"""Of a window: what it holds by then says how its states grow."""
 _DOUBT = 4
 """Batches at some settings from which on what they took counts for more than the fit of all."""
 
@@ -144,6 +146,9 @@ class Costs:
         The share of all rows that one reducer has beside its part of the others.
     windows, out_per_s
         When they end, and how many rows they put out, by the second.
+    dense, fuller
+        Rows that a second of windows held when they were measured; and the power of that with which
+        their results grow: 0 if all keys are in every window, 1 if each row has a key of its own.
     apart, seen
         By lanes and reducers, what batches at just these took, as a multiple of what the fit of all
         settings says, and how many there were of about the same size. The same tasks on a larger
@@ -163,9 +168,20 @@ class Costs:
     skew: float = 0.0
     windows: Windows | None = None
     out_per_s: float = 0.0
+    dense: float = 0.0
+    fuller: float = 0.0
     faster: float = 0.0
     apart: Mapping[tuple[int, int], float] = field(default_factory=dict)
     seen: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    def at(self, rate: float) -> Costs:
+        """With as many results of windows as they have at so many rows a second."""
+        if not self.fuller:
+            return self
+        times = (rate / self.dense) ** self.fuller
+        return replace(
+            self, most_out=round(times * self.most_out), out_per_s=times * self.out_per_s
+        )
 
     def ratio(self, rows: float = math.inf) -> float:
         """Rows out for each row in, of a batch with so many."""
@@ -250,6 +266,7 @@ def fit(profile: Profile) -> Costs:
     errors = [point.total / of_all(point) - 1.0 for point in points if of_all(point) > 0.0]
     windows = profile.windows
     most_out = max(_of_a_window(sample, windows) for sample in profile.samples)
+    dense, fuller = _filling(profile.samples, windows, most_out)
     return Costs(
         weights=weights,
         factors=np.sort(np.array(factors)),
@@ -261,6 +278,8 @@ def fit(profile: Profile) -> Costs:
         skew=skew,
         windows=windows,
         out_per_s=most_out / windows.every if windows else 0.0,
+        dense=dense,
+        fuller=fuller,
         faster=_faster(alike),
         apart=apart,
         seen=_seen(alike),
@@ -319,6 +338,26 @@ def _of_a_window(sample: Sample, windows: Windows | None) -> int:
     """Rows that came out for one window: a batch that reads a backlog may close several."""
     several = sample.swept / windows.every if windows else 1.0
     return round(sample.out / max(1.0, several))
+
+
+def _filling(
+    samples: Sequence[Sample], windows: Windows | None, most_out: int
+) -> tuple[float, float]:
+    """Rows in a second of windows, and the power of that with which their results grow.
+
+    The states of a window that is still filling are the results that it would have with as few rows
+    as it has by then.
+    """
+    swept = sum(sample.swept for sample in samples)
+    if windows is None or not swept or not most_out:
+        return 0.0, 0.0
+    dense = sum(sample.rows for sample in samples if sample.swept) / swept
+    powers = [
+        math.log(most_out / sample.state_rows) / math.log(windows.every / sample.filled)
+        for sample in samples
+        if sample.state_rows and 0.0 < sample.filled < _HALF_FULL * windows.every
+    ]
+    return dense, min(1.0, max(0.0, median(powers))) if powers else 0.0
 
 
 def _told_apart(points: Sequence[Sample]) -> bool:

@@ -28,7 +28,8 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One batch: at which settings, how many rows in and out, the seconds of each phase.
 
     ``swept`` are the seconds by which the watermark went on with it: windows that ended in them are
-    what came out. 0 where there is none, or where it is not known.
+    what came out. 0 where there is none, or where it is not known. ``filled`` are those of which
+    the only open window has rows, and ``state_rows`` then are its keys; 0 where several are open.
     """
 
     lanes: int
@@ -38,6 +39,7 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state_rows: int
     seconds: dict[str, float]
     swept: float = 0.0
+    filled: float = 0.0
 
     @property
     def total(self) -> float:
@@ -55,11 +57,35 @@ class Windows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delay
         From their end until a row may show that it has passed: by how much the watermark is behind
         the newest row, and what rows need to arrive.
+    apart
+        Whether a row is in one of them alone.
     """
 
     every: float
     phase: float = 0.0
     delay: float = 0.0
+    apart: bool = True
+
+    def filled(self, first: float, watermark: float, newest: float) -> float:
+        """Seconds of rows in the only open window; 0 if there are several, or none.
+
+        Parameters
+        ----------
+        first, newest
+            The times of the first row of all and of the newest.
+        watermark
+            Windows that end up to there are gone.
+
+        >>> two = Windows(2.0)
+        >>> two.filled(0.5, 6.1, 7.5), two.filled(6.5, 6.1, 7.5), two.filled(0.5, 5.9, 7.5)
+        (1.5, 1.0, 0.0)
+        """
+        nth, last = (math.floor((at - self.phase) / self.every) for at in (watermark, newest))
+        # before there is a watermark nothing is gone, nor has anything come before the first row
+        nth = max(nth, math.floor((first - self.phase) / self.every))
+        if not self.apart or nth != last:
+            return 0.0
+        return newest - max(first, nth * self.every + self.phase)
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ HIGHEST = 0.985
 """Of the rate at which batches would grow without end: beyond it they take minutes to settle."""
 LEAST_ERROR = 0.05
 """What a fit is off by at least: from one profile to the next costs differ by as much."""
+_HALVINGS = 40
 _OFTEN = 20
 """Batches at the same lanes and reducers, from which on what they took is known."""
 LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -102,8 +103,16 @@ class Search:
         each = whole.steepest + ratio * whole.out
         if each <= 0.0:
             raise PlanError("the profile shows no cost of a row: it needs batches of two sizes")
-        free = 1.0 / (float(costs.factors.mean()) * self._scale(settings)) - self._drain(whole)
-        return max(0.0, free) / each
+        free = 1.0 / (float(costs.factors.mean()) * self._scale(settings))
+        if not costs.fuller:
+            return max(0.0, free - self._drain(whole)) / each
+        # the more rows, the more results, and the less time for rows
+        low, high = 0.0, free / each
+        for _ in range(_HALVINGS):
+            rate = (low + high) / 2.0
+            left = free - whole.out * costs.at(rate).out_per_s - rate * each
+            low, high = (rate, high) if left > 0.0 else (low, rate)
+        return low
 
     def best(self, cluster: Cluster, rate: float | None = None) -> Choice | None:
         """The settings with the highest rate there; None if none meets the objective.

@@ -145,13 +145,13 @@ WINDOWS = st.builds(
 
 
 def by_definition(windows: Windows, time_us: int) -> list[int]:
-    """Ends of all windows (start + i slide, start + i slide + length] that hold a time."""
+    """Ends of all windows [start + i slide, start + i slide + length) that hold a time."""
     start, length = round(windows.window.start * MICRO), windows.length_us
     slide = windows.slide_us
     near = (time_us - start) // slide
     reach = length // slide + 2
     begins = (start + i * slide for i in range(near - reach, near + reach))
-    return [begin + length for begin in begins if begin < time_us <= begin + length]
+    return [begin + length for begin in begins if begin <= time_us < begin + length]
 
 
 @STEADY
@@ -161,7 +161,7 @@ def test_the_windows_of_a_time_are_those_of_the_definition(windows: Windows, tim
     ends = [first + i * windows.slide_us for i in range(windows.most)]
     held = [end for end in ends if windows.holds(end, time_us)]
     assert held == by_definition(windows, time_us)
-    assert first - windows.slide_us < time_us <= first
+    assert first - windows.slide_us <= time_us < first
 
 
 @STEADY
@@ -171,10 +171,10 @@ def test_arrays_of_times_are_as_one_by_one(windows: Windows, times: list[int]) -
     assert together.tolist() == [windows.first_end(time) for time in times]
 
 
-def test_edges_belong_to_the_window_that_they_end() -> None:
+def test_edges_belong_to_the_window_that_they_begin() -> None:
     windows = Windows(Window(10.0, 10.0, 3.0))
-    assert windows.first_end(13 * MICRO) == 13 * MICRO
-    assert windows.first_end(13 * MICRO + 1) == 23 * MICRO
+    assert windows.first_end(13 * MICRO - 1) == 13 * MICRO
+    assert windows.first_end(13 * MICRO) == 23 * MICRO
     assert windows.span(23 * MICRO) == Span(13.0, 23.0)
     assert (windows.most, Windows(Window(10.0, 4.0)).most) == (1, 3)
 

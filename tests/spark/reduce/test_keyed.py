@@ -568,11 +568,11 @@ def test_windows_that_are_over_are_found_in_and_outside_memory() -> None:
     store.commit()
     run = Keyed(store, codec, "tally", budget)
     assert 0 < len(run.states) < 5
-    due = run.closing(6)
+    due = run.closing(5)
     assert sorted(due) == [((name(n), 5), 5) for n in range(5)]
     run.commit({}, [key for key, _ in due])
     run.save()
     run.check()
     check(store, WINDOWED, budget)
     assert states(store, WINDOWED) == {(name(n), 6): 6 for n in range(5)}
-    assert Keyed(store, codec, "tally", budget).closing(6) == []
+    assert Keyed(store, codec, "tally", budget).closing(5) == []

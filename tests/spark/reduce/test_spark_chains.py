@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,8 @@ def total(after: str, name: str = "total") -> taut.Job:
 
 def expected_windows(job: taut.Job) -> Counter[Any]:
     rows = list(SMALL.rows(0, ROWS))
-    closed = max(row.time for row in rows) - 1.0
-    return Counter({row: n for row, n in folded(job, rows).items() if row[1] < closed - 0.001})
+    closed = math.floor(1e3 * (max(row.time for row in rows) - 1.0)) / 1e3
+    return Counter({row: n for row, n in folded(job, rows).items() if row[1] <= closed})
 
 
 def test_a_job_with_windows_before_another(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -91,9 +92,25 @@ def test_windows_are_closed_by_the_watermark(
     frame = SMALL.stream(spark).withWatermark("time", "1 second")
     out, shed, _ = run(spark, tmp_path, frame, job, time="time", memory="8 KB")
     rows = list(SMALL.rows(0, ROWS))
-    closed = max(row.time for row in rows) - 1.0
-    expected = {row: n for row, n in folded(job, rows).items() if row[1] < closed - 0.001}
+    closed = math.floor(1e3 * (max(row.time for row in rows) - 1.0)) / 1e3
+    expected = {row: n for row, n in folded(job, rows).items() if row[1] <= closed}
     assert rows_of(out) == Counter(expected)
+    assert not shed.rows()
+
+
+def test_windows_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Also of rows at their edges: there is one every millisecond, so at every end too."""
+    load = WordLoad(LOAD, keys=300)
+    frame = load.stream(spark).withWatermark("time", "0 seconds")
+    out, shed, _ = run(spark, tmp_path, frame, windowed_words("2 s"), time="time")
+    window = F.window("time", "2 seconds")
+    counted = load.batch(spark).groupBy("key", window.end.cast("double").alias("end")).count()
+    # the row at the end of the window before it is the first that is not out yet
+    over = START + ROWS / RATE - 2.0
+    assert START % 2.0 == 0.0
+    expected = Counter(tuple(row) for row in counted.where(F.col("end") <= over).collect())
+    assert expected
+    assert rows_of(out) == expected
     assert not shed.rows()
 
 

@@ -71,16 +71,16 @@ def test_update_many_gets_arrays_of_one_row() -> None:
     assert seen == [([1.5], "a", [7], "i"), ([2.5], "a", [8], "i")]
 
 
-def test_tumbling_windows_hold_their_end_and_not_their_start() -> None:
-    rows = [(10.0, "a", 1), (10.000001, "a", 2), (20.0, "a", 4), (0.0, "a", 8), (20.5, "b", 16)]
+def test_tumbling_windows_hold_their_start_and_not_their_end() -> None:
+    rows = [(10.0, "a", 1), (9.999999, "a", 2), (20.0, "a", 4), (0.0, "a", 8), (20.5, "b", 16)]
     outputs, states = fold(windowed("10 s"), rows)
     assert outputs == [
-        ("a", -10.0, 0.0, 8),
-        ("a", 0.0, 10.0, 1),
-        ("a", 10.0, 20.0, 6),
+        ("a", 0.0, 10.0, 10),
+        ("a", 10.0, 20.0, 1),
+        ("a", 20.0, 30.0, 4),
         ("b", 20.0, 30.0, 16),
     ]
-    assert states["a", Span(10.0, 20.0)] == [2, 4]
+    assert states["a", Span(0.0, 10.0)] == [2, 8]
 
 
 def test_windows_come_in_order_of_their_ends_then_of_their_first_rows() -> None:
@@ -101,8 +101,8 @@ def test_sliding_windows_with_a_start() -> None:
     assert [row[1:] for row in outputs] == [
         (7.0, 12.0, 1),
         (9.0, 14.0, 7),
-        (11.0, 16.0, 6),
-        (13.0, 18.0, 4),
+        (11.0, 16.0, 7),
+        (13.0, 18.0, 6),
     ]
 
 
@@ -123,7 +123,7 @@ def test_windows_are_those_that_the_job_counts_with(
     ends = [first + i * windows.slide_us for i in range(windows.most)]
     assert held == [windows.span(end) for end in ends if windows.holds(end, at)]
     for span in held:
-        assert round(span.start * 1e6) < at <= round(span.end * 1e6)
+        assert round(span.start * 1e6) <= at < round(span.end * 1e6)
     assert length_ms // slide_ms <= len(held) <= windows.most
 
 

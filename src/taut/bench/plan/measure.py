@@ -42,6 +42,8 @@ class Spec:
         Settings and rates that are predicted and measured.
     seconds, warm_up_s
         Of each run, measured and before that.
+    settle_s
+        How long the job runs before it is profiled.
     hold_s
         How long the plan has to hold at its rate.
     search
@@ -55,6 +57,7 @@ class Spec:
     points: int = 12
     seconds: float = 25.0
     warm_up_s: float = 10.0
+    settle_s: float = 120.0
     hold_s: float = 180.0
     cores: int = 2
     search: bool = True
@@ -68,12 +71,15 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         raise BenchError(f"workload {spec.workload!r}: one of {', '.join(WORKLOADS)}")
     record = Record("plan", asdict(spec))
     with spark_session(f"local[{spec.cores}]") as place:
-        # a JVM gets faster for minutes: its first profile only warms it
+        # a JVM gets faster for minutes: a first profile only tells what to warm it with
         cold, record.options["cold_profile_s"] = profiled(
             place, spec, watch, "warm-up", PROFILED_RATE
         )
         # windows and sessions hold as many rows as they will when the plan runs, or about that
-        density = record.options["profiled_rate"] = round(_sustained(cold, slo))
+        settings, sustained = _sustained(cold, slo)
+        density = record.options["profiled_rate"] = round(sustained)
+        trial = Trial(place, spec, slo, watch)
+        trial.settle(settings, density)
         profile, record.options["profile_s"] = profiled(place, spec, watch, "profile", density)
         if spec.keep is not None:
             profile.save(spec.keep)
@@ -89,9 +95,8 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
             "plan_s": round(monotonic() - began, 2),
             "fit_error": round(search.costs.error, 4),
             "empty_batch_s": [round(_empty_s(each), 3) for each in (cold, profile)],
-            "warm_up": f"{spec.warm_up_s:g} s of each run",
+            "warm_up": f"{spec.settle_s:g} s before the profile, {spec.warm_up_s:g} s of each run",
         }
-        trial = Trial(place, spec, slo, watch)
         compared = [
             trial.compare(search, settings, cluster, rate, share)
             for settings, rate, share in points(search, cluster, spec.points)
@@ -119,12 +124,14 @@ def profiled(
     return profile, round(monotonic() - began, 1)
 
 
-def _sustained(profile: Profile, slo: Slo) -> float:
+def _sustained(profile: Profile, slo: Slo) -> tuple[Settings, float]:
     """The highest rate under the objective; half of what never ends, if none meets it."""
     search, cluster = Search(fit(profile), slo), profile.cluster
     best = search.best(cluster)
     tasks = Settings(cluster.slots, cluster.slots)
-    return best.rate if best else search.ceiling(tasks, cluster) / 2.0
+    if best:
+        return best.settings, best.rate
+    return tasks, search.ceiling(tasks, cluster) / 2.0
 
 
 def _empty_s(profile: Profile) -> float:
@@ -170,6 +177,11 @@ class Trial:
         name = point_name(settings, share)
         measured = self._run(settings, rate, self.spec.seconds, name)
         return Compared(name, rate, latency.mean, latency.quantile(0.99), measured)
+
+    def settle(self, settings: Settings, rate: int) -> None:
+        """Let it run until a JVM has compiled what it runs most."""
+        if self.spec.settle_s:
+            self._run(settings, rate, self.spec.settle_s, "settling")
 
     def rates(self, search: Search, plan: Plan, cluster: Cluster) -> Rates:
         """Whether the plan holds; and what others reach."""

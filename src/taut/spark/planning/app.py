@@ -116,4 +116,7 @@ def windows_of(frame: DataFrame, sink: SinkFunction) -> Windows | None:
     """The windows whose results come out last; None if rows do."""
     shape = inspect(frame)
     window = sink.window if isinstance(sink, ReduceSink) else shape.window
-    return None if window is None else Windows(window.slide, window.phase, shape.delay)
+    if window is None:
+        return None
+    apart = window.slide >= window.length
+    return Windows(window.slide, window.phase, shape.delay, apart)

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from taut.planning.profile import Sample
+from taut.planning.profile import Sample, Windows
 from taut.planning.settings import Settings
 from taut.spark.gate import JvmLatch
 from taut.spark.reduce.outcome import BatchStats, ReduceSink
@@ -52,12 +52,19 @@ class Batch:
 
 
 class Meter:
-    """A sink that times the one it calls."""
+    """A sink that times the one it calls; ``windows`` are those that the job has, if any."""
 
-    def __init__(self, spark: SparkSession, sink: SinkFunction, settings: Settings) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        sink: SinkFunction,
+        settings: Settings,
+        windows: Windows | None = None,
+    ) -> None:
         self._spark = spark
         self._sink = sink
         self._settings = settings
+        self._windows = windows
         self.written: dict[int, float] = {}
         self._counts: dict[int, Observation] = {}
         self._latch = JvmLatch(spark._jvm)
@@ -102,6 +109,8 @@ class Meter:
         if not following:
             return []
         stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
+        times = [each["eventTime"] for each in progress]
+        first = min((_epoch(each["min"]) for each in times if "min" in each), default=0.0)
         return [
             self._batch(
                 starts[a],
@@ -109,6 +118,7 @@ class Meter:
                 stages,
                 told.get(a),
                 _swept(starts.get(a - 1), starts[a]),
+                self._filled(first, starts[a]),
             )
             for a, b in following
         ]
@@ -120,13 +130,16 @@ class Meter:
         stages: Sequence[Stage],
         told: BatchStats | None,
         swept: float,
+        filled: float,
     ) -> Batch:
         number, start = int(progress["batchId"]), _epoch(progress["timestamp"])
         written, out = self.written[number], self._count(number)
         rows = int(progress["numInputRows"])
+        states = sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])
         if told is not None:
             # a source may give ranges that only become rows later: reducers have counted
             written, rows, out = told.written, told.rows, told.results
+            states = told.hot + told.cold
         took = {name: ms / 1e3 for name, ms in progress["durationMs"].items()}
         mine = [stage for stage in stages if start <= stage.began and stage.ended <= written]
         spent = {
@@ -142,11 +155,19 @@ class Meter:
             reducers=max((s.tasks for s in mine if s.reduces), default=self._settings.reducers),
             rows=rows,
             out=out,
-            state_rows=sum(int(one["numRowsTotal"]) for one in progress["stateOperators"]),
+            state_rows=states,
             seconds=spent,
             swept=swept,
+            filled=filled,
         )
         return Batch(number, start, written, next_start, sample)
+
+    def _filled(self, first: float, progress: Any) -> float:
+        """Seconds of rows in the only window that is open, if there is only one."""
+        times = progress["eventTime"]
+        if self._windows is None or "max" not in times or "watermark" not in times:
+            return 0.0
+        return self._windows.filled(first, _epoch(times["watermark"]), _epoch(times["max"]))
 
     def _count_and_write(self, df: DataFrame, batch_id: int) -> None:
         from pyspark.sql import Observation

@@ -172,7 +172,8 @@ def _run(
     checkpoint = tempfile.mkdtemp(dir=folder)
     with configured(spark, settings):
         frame, sink = made(app, spark, settings)
-        meter = Meter(spark, sink, settings)
+        windows = windows_of(frame, sink)
+        meter = Meter(spark, sink, settings, windows)
         writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
         query = writer.trigger(**settings.trigger_options()).start()
     try:
@@ -197,4 +198,4 @@ def _run(
         # one that has written nothing has no batch to wait for
         meter.stop(query, within=30.0 if meter.written else 0.0)
     samples = [batch.sample for batch in found[CUT:] if batch.sample.rows]
-    return samples, windows_of(frame, sink)
+    return samples, windows

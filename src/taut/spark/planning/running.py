@@ -79,7 +79,7 @@ class Planned:
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
             sources_of(frame, plan.app).announce()
-            self._meter = Meter(spark, sink, plan.settings)
+            self._meter = Meter(spark, sink, plan.settings, plan.profile.windows)
             writer = frame.writeStream.foreachBatch(self._write)
             writer = writer.option("checkpointLocation", str(checkpoint)).queryName(plan.app)
             self.query: StreamingQuery = writer.trigger(**trigger).start()

@@ -170,7 +170,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows (start + i slide, start + i slide + length], in whole microseconds."""
+    """Windows [start + i slide, start + i slide + length), as Spark's, in whole microseconds."""
 
     window: Window
 
@@ -200,14 +200,14 @@ class Windows:
 
         >>> windows = Windows(Window(10.0, 5.0))
         >>> [windows.first_end(t * MICRO) // MICRO for t in (10, 11, 15, 16)]
-        [10, 15, 15, 20]
+        [15, 15, 20, 20]
         """
         phase = round((self.window.start + self.window.length) * MICRO) % self.slide_us
-        return -((phase - times_us) // self.slide_us) * self.slide_us + phase
+        return ((times_us - phase) // self.slide_us + 1) * self.slide_us + phase
 
     def holds(self, end_us: Any, times_us: Any) -> Any:
         """Whether windows with these ends hold these times."""
-        return (end_us - self.length_us < times_us) & (times_us <= end_us)
+        return (end_us - self.length_us <= times_us) & (times_us < end_us)
 
     def span(self, end_us: int) -> Span:
         """The window that ends there."""

@@ -213,12 +213,12 @@ class Keyed:
         return sought
 
     def closing(self, upto_us: int) -> list[tuple[Any, Any]]:
-        """Of a job with windows: the keys, in and outside memory, whose window ends before that."""
-        due = [(key, state) for key, state in self.memory.states.items() if key[1] < upto_us]
+        """Of a job with windows: keys, in and outside memory, whose window has ended by then."""
+        due = [(key, state) for key, state in self.memory.states.items() if key[1] <= upto_us]
         if self.head.cold:
             for raw, data in self._store.all_cold():
                 key = self._codec.read_key(raw)
-                if key[1] < upto_us and key not in self.memory.states:
+                if key[1] <= upto_us and key not in self.memory.states:
                     cold = self._codec.read_cold(data)
                     due.append((key, self._codec.read_state(cold.state)))
                     self._fetched[key] = 0.0

@@ -218,12 +218,12 @@ class _Run:
         for waiting in list(self._keyed.head.waiting):
             rows = self._waiting(waiting)
             order = _by_arrival(rows.arrivals)
-            due = windows.first_end(rows.times[order]) < upto_us
+            due = windows.first_end(rows.times[order]) <= upto_us
             self._late(rows, order[due])
             self._hold(rows, order[~due])
 
     def close(self, upto_us: int) -> None:
-        """Put out windows that end before that."""
+        """Put out windows that have ended by then."""
         job, head = self._r._job, self._keyed.head
         rows: list[Any] = []
         ends: list[int] = []
@@ -239,9 +239,10 @@ class _Run:
             self._gone.append(name)
             self._changed.pop(name, None)
         arrivals = np.full(len(rows), self._moment.stamp_us, np.int64)
-        self._tell.results(rows, np.array(ends, np.int64), arrivals, "finalize")
+        # the last moment of a window is in it, its end is not: so are results for jobs after this
+        self._tell.results(rows, np.array(ends, np.int64) - 1, arrivals, "finalize")
         head.closed_us = max(head.closed_us, upto_us)
-        head.timers = [end for end in head.timers if end >= upto_us]
+        head.timers = [end for end in head.timers if end > upto_us]
 
     def end(self) -> Done:
         """Keep the states, and tell."""
@@ -283,7 +284,7 @@ class _Run:
         first = windows.first_end(rows.times[order])
         ends = first[:, None] + np.arange(windows.most) * windows.slide_us
         held = windows.holds(ends, rows.times[order][:, None])
-        held &= ends >= self._keyed.head.closed_us
+        held &= ends > self._keyed.head.closed_us
         which, step = np.nonzero(held)
         open_ends = ends[which, step]
         found, at = np.unique(open_ends, return_inverse=True)
@@ -300,7 +301,8 @@ class _Run:
         for end in ends:
             if end not in timers:
                 timers.append(end)
-                self._timers.append(end // 1_000 + 1)
+                # Spark calls once the watermark is beyond a timer, and at the end nothing may come
+                self._timers.append(end // 1_000 - 1)
 
     def _choose(self, rows: Rows, units: _Units) -> Chosen:
         terms, keyed = self._r._terms, self._keyed
@@ -413,10 +415,10 @@ class _Run:
     def _closing(self) -> float:
         """Seconds that the windows take which are closed at the end of this batch."""
         head, upto = self._keyed.head, self._moment.watermark_us
-        if not any(end < upto for end in head.timers):
+        if not any(end <= upto for end in head.timers):
             return 0.0
         states = self._keyed.states
-        due = sum(1 for name in states if name[1] < upto)
+        due = sum(1 for name in states if name[1] <= upto)
         outside = head.cold * (due / len(states) if states else 1.0)
         return float(head.close_cost.value * (due + outside))
 

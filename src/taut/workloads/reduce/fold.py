@@ -64,19 +64,19 @@ def mapped(job: Job, rows: Iterable[tuple[float, Any, Any]]) -> Iterator[tuple[f
 
 
 def spans(windows: Windows, time: float) -> list[Span]:
-    """The windows (start + i slide, start + i slide + length] that hold a time, earliest first.
+    """The windows [start + i slide, start + i slide + length) that hold a time, earliest first.
 
     >>> from taut.spark.window import Window
     >>> [span.end for span in spans(Windows(Window(10.0, 5.0)), 15.0)]
-    [15.0, 20.0]
+    [20.0, 25.0]
     """
     at = round(time * _MICRO)
     start = round(windows.window.start * _MICRO)
     length, slide = windows.length_us, windows.slide_us
-    # the last window that starts before the time, and those before it until one ends too early
-    i = (at - 1 - start) // slide
+    # the last window that has started by then, and those before it until one ends too early
+    i = (at - start) // slide
     held = []
-    while at <= start + i * slide + length:
+    while at < start + i * slide + length:
         held.append(windows.span(start + i * slide + length))
         i -= 1
     return held[::-1]
