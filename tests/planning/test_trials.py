@@ -10,7 +10,7 @@ from tests.planning.synthetic import profile
 from taut.planning.plan import make
 from taut.planning.profile import Sample
 from taut.planning.settings import Cluster
-from taut.planning.trials import closer, settled, sized, trials
+from taut.planning.trials import closer, sized, trials
 from taut.slo import Slo
 
 
@@ -88,21 +88,6 @@ def test_no_rows_are_told(empty: Callable[[int], list[Sample] | None]) -> None:
     assert (known == 0) == (empty(80_000) == [])
 
 
-def test_what_a_new_query_takes_longer_is_taken_off() -> None:
-    def took(*seconds: float) -> list[Sample]:
-        return [Sample(1, 1, 100, 0, 0, {"map": each, "after": each}) for each in seconds]
-
-    young, last = took(0.5, 0.6), took(*[0.5] * 6, *[0.45] * 12)
-    found = [sample.total for sample in settled(young, last)]
-    assert found == pytest.approx([0.9, 1.08, *[0.9] * 18])
-    # one that is slower later says nothing of the others, nor do a few batches
-    assert settled(young, slower := took(*[0.5] * 6, *[0.6] * 12)) == [*young, *slower]
-    assert settled(young, short := took(*[0.5] * 6, *[0.4] * 11)) == [*young, *short]
-    assert settled(young, []) == young
-    # no query becomes faster without end
-    assert settled(young, took(*[0.5] * 6, *[0.1] * 12))[0].total == pytest.approx(0.8)
-
-
 def test_most_and_fewest_tasks_have_three_sizes_and_others_one() -> None:
     found = trials(Cluster(2, 4), 2_500)
     sizes = {
@@ -129,9 +114,10 @@ def test_the_last_look_is_where_a_plan_would_be() -> None:
     assert (found.lanes, found.reducers) == (plan.settings.lanes, plan.settings.reducers)
     assert found.trigger == 0.0
     assert found.cap is not None
-    # a plan's cap is one and a half times the largest batch; but none larger than tried before
+    # a plan's cap is one and a half times the largest batch
     assert plan.settings.cap is not None
-    assert found.cap == max(sample.rows for sample in known.samples) < plan.settings.cap
+    largest = max(sample.rows for sample in known.samples)
+    assert largest < found.cap < plan.settings.cap
     few = closer(known, slo, 0.1 * plan.rate)
     assert few is not None
     assert few.cap is not None
@@ -140,8 +126,8 @@ def test_the_last_look_is_where_a_plan_would_be() -> None:
     assert closer(known, slo, 100.0 * plan.rate) == found
     assert closer(known, None, None) is None
     assert closer(known, Slo("p99 <= 1 ms"), None) is None
-    # however long the objective, no batch is larger than what was tried
+    # however long the objective, no batch is much larger than what was tried
     patient = closer(known, Slo("p99 <= 60 s"), None)
     assert patient is not None
-    assert patient.cap == max(sample.rows for sample in known.samples)
+    assert patient.cap == 2 * largest
     assert closer(profile(row_us=0.0), slo, None) is None, "rows seem free: no rate limits it"

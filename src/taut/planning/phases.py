@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -151,8 +152,8 @@ class Costs:
         their results grow: 0 if all keys are in every window, 1 if each row has a key of its own.
     apart, seen
         By lanes and reducers, what batches at just these took, as a multiple of what the fit of all
-        settings says, and how many there were of about the same size. The same tasks on a larger
-        cluster take no longer, so that it is not asked which one.
+        settings says, and how many there were. The same tasks on a larger cluster take no longer,
+        so that it is not asked which one.
     faster
         By what share batches became faster while they were measured, from the first half of those
         alike to the second; below 0 if slower.
@@ -190,6 +191,11 @@ class Costs:
         sizes, shares = zip(*self.ratios, strict=True)
         rows = min(max(rows, sizes[0]), sizes[-1])
         return float(np.interp(math.log(rows), np.log(sizes), shares))
+
+    def error_at(self, settings: Settings) -> float:
+        """What of the fit's error is left at these settings, by what was seen at just these."""
+        seen = self.seen.get((settings.lanes, settings.reducers), 0)
+        return self.error * _DOUBT / (seen + _DOUBT)
 
     def lines(self, settings: Settings, cluster: Cluster) -> dict[str, Line]:
         """Each phase, at these settings on this cluster."""
@@ -282,17 +288,8 @@ def fit(profile: Profile) -> Costs:
         fuller=fuller,
         faster=_faster(alike),
         apart=apart,
-        seen=_seen(alike),
+        seen=Counter((sample.lanes, sample.reducers) for sample in profile.samples),
     )
-
-
-def _seen(alike: Sequence[Sequence[Sample]]) -> dict[tuple[int, int], int]:
-    """By settings, the most batches with about as many rows."""
-    most: dict[tuple[int, int], int] = {}
-    for group in alike:
-        settings = group[0].lanes, group[0].reducers
-        most[settings] = max(most.get(settings, 0), len(group))
-    return most
 
 
 def _apart(

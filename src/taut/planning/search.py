@@ -22,8 +22,6 @@ HIGHEST = 0.985
 LEAST_ERROR = 0.05
 """What a fit is off by at least: from one profile to the next costs differ by as much."""
 _HALVINGS = 40
-_OFTEN = 20
-"""Batches at the same lanes and reducers, from which on what they took is known."""
 LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Numbers of tasks that are tried."""
 
@@ -159,10 +157,7 @@ class Search:
 
     def left(self, settings: Settings) -> float:
         """What is left for errors, as a share of what batches cost."""
-        seen = self.costs.seen.get((settings.lanes, settings.reducers), 0)
-        # what was seen often enough needs no fit
-        error = self.costs.error if seen < _OFTEN else 0.0
-        return self.margin * max(LEAST_ERROR, error)
+        return self.margin * max(LEAST_ERROR, self.costs.error_at(settings))
 
     def _scale(self, settings: Settings) -> float:
         """Times what batches cost by the fit."""

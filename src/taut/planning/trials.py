@@ -6,9 +6,6 @@ Profiling on Spark (:mod:`taut.spark.planning.profiling`) and in the simulator t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
-
-from msgspec.structs import replace
 
 from taut.errors import PlanError
 from taut.planning.profile import Profile, Sample, typical
@@ -18,16 +15,18 @@ from taut.slo import Slo
 CUT = 2
 """Batches at the start of a query that are not taken: it starts workers and opens state stores."""
 BATCHES = 6
-"""Taken of each query."""
-SECONDS = 78.0
+"""Taken of each query, if there is time, before that closer look."""
+TURN, CLOSER_TURN = 2, 4
+"""Batches that a query runs before the next has its turn; and one that is looked at closer."""
+SECONDS = 85.0
 """That a profile takes, its warm-up included."""
 RESIDENT_SECONDS = 20.0
 """The same of a resident job, from its first row on."""
 CLOSER = 0.22
 """The share of that for a closer look at the settings that a plan would have."""
 CLOSER_BATCHES = 40
-_YOUNG, _LEAST_SETTLED = 6, 0.8
-"""Batches for which a query is new; and what later ones take at least, as a share of those."""
+_FURTHER = 2.0
+"""Times the rows of the largest batch so far, that those of this look have at most."""
 _SHORTEST_S, _LONGEST_S = 0.25, 2.0
 """What the rows of a large batch should take."""
 _SPREAD = 5
@@ -85,29 +84,9 @@ def closer(profile: Profile, slo: Slo | None, rate: float | None) -> Settings | 
     if found is None:
         return None
     latency = search.latency(found.settings, found.cluster, min(rate or found.rate, found.rate))
-    # what was tried did not take too long
-    rows = min(latency.rows, search.costs.largest)
+    # what was tried did not take too long, and what it cost says what this will
+    rows = min(latency.rows, _FURTHER * search.costs.largest)
     return found.settings.but(trigger=0.0, cap=max(1, round(rows)))
-
-
-def settled(young: Sequence[Sample], last: Sequence[Sample]) -> list[Sample]:
-    """All of them, as if every query had run for as long as the last one.
-
-    A new query becomes faster for its first batches, and most are tried for no longer than that.
-    How much faster is seen in the longest run, and taken off what the others took.
-    """
-    first, later = last[:_YOUNG], last[_YOUNG:]
-    if len(later) < 2 * _YOUNG:
-        return [*young, *last]
-    before, after = (median(sample.total for sample in part) for part in (first, later))
-    factor = min(1.0, max(_LEAST_SETTLED, after / before))
-    return [*(faster(sample, factor) for sample in (*young, *first)), *later]
-
-
-def faster(sample: Sample, factor: float) -> Sample:
-    """The same batch, if all of it took so many times as long."""
-    seconds = {phase: factor * each for phase, each in sample.seconds.items()}
-    return replace(sample, seconds=seconds)
 
 
 def guesses(rate: float | None) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from tests.conftest import Eventually
 import taut
 from taut.planning.profile import PHASES, Windows
 from taut.planning.settings import Settings
-from taut.spark.planning import profiling
+from taut.spark.planning import profiling, trial
 from taut.spark.planning.app import cluster_of, configured, made, windows_of
 from taut.spark.planning.meter import Meter
 from taut.watch.records import Expected, Record
@@ -161,7 +161,7 @@ def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:
     hops = rows.withWatermark("time", "1 month")
     hops = hops.groupBy(F.window("time", "4 seconds", "3 seconds", "500 milliseconds")).count()
     # from 0.5 on every 3 s, each 4 s long: the first of a multiple of 3 s ends 1.5 s after it
-    assert windows_of(hops, nowhere) == Windows(3.0, 1.5, 31 * 86_400.0)
+    assert windows_of(hops, nowhere) == Windows(3.0, 1.5, 31 * 86_400.0, apart=False)
 
 
 def test_an_app_that_fails_says_so(spark: SparkSession) -> None:
@@ -178,7 +178,7 @@ def test_an_app_that_fails_says_so(spark: SparkSession) -> None:
 def test_a_source_without_rows_says_so(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(trial, "_PATIENCE_S", 2.0)
 
     def idle(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
         return Load(time.time() + 3_600, 10).stream(spark), nowhere

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WORKLOADS = ("words", "windowed-words", "sessions")
-WINDOW_S = 2
+WINDOW_S = 1
 KEYS = 20_000
 _BACKLOG_S = 3_600.0
 _NO_CAP = 2**62

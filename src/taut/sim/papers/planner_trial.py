@@ -24,7 +24,6 @@ from taut.planning.trials import (
     CUT,
     closer,
     mixtures,
-    settled,
     sized,
     trials,
 )
@@ -164,7 +163,7 @@ class Case:
         if last is None:
             return profile
         found = self._profiled(last, next(seeds), times, CLOSER_BATCHES)
-        return replace(profile, samples=settled(samples, found))
+        return replace(profile, samples=[*samples, *found])
 
     @property
     def _density(self) -> float:

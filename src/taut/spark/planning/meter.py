@@ -52,7 +52,11 @@ class Batch:
 
 
 class Meter:
-    """A sink that times the one it calls; ``windows`` are those that the job has, if any."""
+    """A sink that times the one it calls, and may hold its query after some batches.
+
+    ``windows`` are those that the job has, if any; ``batches`` how many it runs before it is held
+    for the first time, None for without end.
+    """
 
     def __init__(
         self,
@@ -60,16 +64,19 @@ class Meter:
         sink: SinkFunction,
         settings: Settings,
         windows: Windows | None = None,
+        batches: int | None = None,
     ) -> None:
         self._spark = spark
         self._sink = sink
         self._settings = settings
         self._windows = windows
         self.written: dict[int, float] = {}
+        self._let_go: dict[int, float] = {}
         self._counts: dict[int, Observation] = {}
         self._latch = JvmLatch(spark._jvm)
+        self._left = batches
         self._closing = False
-        self._held = threading.Event()
+        self.held = threading.Event()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, and note when it was out and how many rows that were."""
@@ -78,22 +85,36 @@ class Meter:
         else:
             self._count_and_write(df, batch_id)
         self.written[batch_id] = time.time()
-        self.written.pop(batch_id - _KEPT, None)
-        self._counts.pop(batch_id - _KEPT, None)
-        if self._closing:
-            self._held.set()
+        for kept in (self.written, self._counts, self._let_go):
+            kept.pop(batch_id - _KEPT, None)
+        if self._left is not None:
+            self._left -= 1
+        if self._closing or self._left == 0:
+            self.held.set()
             self._latch.wait()
+            self._let_go[batch_id] = time.time()
+
+    def resume(self, batches: int) -> None:
+        """Let a query that is held run so many more."""
+        self._left = batches
+        self.held.clear()
+        self._latch.open()
 
     def stop(self, query: StreamingQuery, within: float = 30.0) -> None:
         """End the query after the batch that runs: Spark tells of an interrupted one at length."""
         self._closing = True
         limit = time.monotonic() + within
-        while query.isActive and not self._held.wait(_LOOK_S) and time.monotonic() < limit:
+        while query.isActive and not self.held.wait(_LOOK_S) and time.monotonic() < limit:
             pass
         query.stop()
 
-    def batches(self, progress: Sequence[Any]) -> list[Batch]:
-        """Those that were written, counted and followed by another, of ``query.recentProgress``."""
+    def batches(
+        self, progress: Sequence[Any], stages: Sequence[Stage] | None = None
+    ) -> list[Batch]:
+        """Those that were written, counted and followed by another, of ``query.recentProgress``.
+
+        ``stages``, where somebody has read them already.
+        """
         told: dict[int, BatchStats] = {}
         if isinstance(self._sink, ReduceSink):
             told = {batch.batch: batch for batch in self._sink.stats().batches}
@@ -108,7 +129,8 @@ class Meter:
         ]
         if not following:
             return []
-        stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
+        if stages is None:
+            stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
         times = [each["eventTime"] for each in progress]
         first = min((_epoch(each["min"]) for each in times if "min" in each), default=0.0)
         return [
@@ -149,7 +171,9 @@ class Meter:
             "reduce": sum(stage.ended - stage.began for stage in mine if stage.reduces),
         }
         spent["write"] = max(0.0, written - start - sum(spent.values()))
-        spent["after"] = max(0.0, next_start - written)
+        # while it was held, nothing was done
+        held = self._let_go.get(number, self.written[number]) - self.written[number]
+        spent["after"] = max(0.0, next_start - written - held)
         sample = Sample(
             lanes=max((s.tasks for s in mine if not s.reduces), default=self._settings.lanes),
             reducers=max((s.tasks for s in mine if s.reduces), default=self._settings.reducers),

@@ -1,46 +1,50 @@
-"""Profiling: the real job runs at a few settings and sizes of batches, for a minute or two."""
+"""Profiling: the real job runs at a few settings and sizes of batches, for a minute or two.
+
+All of them take turns, some batches each: a machine that others use as well is slow for seconds at
+a time, and what is tried in one go would have all of that or nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from taut.errors import ProfileError
-from taut.planning.latency import SHAPE_FROM
 from taut.planning.profile import Profile, Sample, Windows
 from taut.planning.settings import Settings
 from taut.planning.trials import (
     BATCHES,
     CLOSER,
     CLOSER_BATCHES,
+    CLOSER_TURN,
     CUT,
     SECONDS,
+    TURN,
     closer,
     mixtures,
-    settled,
     sized,
     trials,
 )
 from taut.slo import Slo
-from taut.spark.planning.app import App, cluster_of, configured, made, windows_of
-from taut.spark.planning.meter import Meter
+from taut.spark.planning.app import App, cluster_of
+from taut.spark.planning.meter import read_stages
+from taut.spark.planning.trial import Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOK_S = 0.05
-_LEAST, _LEAST_WARM = CUT + 4, CUT + 3
-"""Batches of a run, also if it takes longer than it should."""
-_LEAST_RUNS = 4
+_LEAST_WARM = CUT + 3
+"""Batches of a run while it warms up, also if it takes longer than it should."""
+_LEAST_TURNS = 3
+"""That each query has, also if that takes longer than it should."""
+_NEEDED = 4
 """Two settings with small and large batches: without them there is nothing to plan from."""
-_PATIENCE_S = 120.0
 _WARM_UPS = 13.0
 """Of the seconds of a profile, the most that one of the runs of its warm-up takes is a part."""
 
@@ -88,26 +92,20 @@ def take(
     began = time.monotonic()
     warm_up = min(warm_up, seconds / _WARM_UPS)
     cluster = cluster_of(spark)
+    most = mixtures(cluster)[0]
     windows: Windows | None = None
-    folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
-    samples: list[Sample] = []
-    try:
-        most = mixtures(cluster)[0]
+    with _folder() as folder:
 
         def warmed(rows: int) -> list[Sample]:
             nonlocal windows
-            watch(Step(f"warming up, {rows:,} rows a batch", 0, len(trials(cluster, rows)), 0))
-            found, windows = _run(
-                spark,
-                app,
-                most.but(cap=rows),
-                folder,
-                _silent,
-                warm_up,
-                10_000,
-                least=_LEAST_WARM,
-            )
-            return found[-3:]
+            step = Step(f"warming up, {rows:,} rows a batch", 0, len(trials(cluster, rows)), 0)
+            trial = Trial(spark, app, most.but(cap=rows), folder)
+            try:
+                trial.run(_LEAST_WARM, warm_up, lambda seen: watch(step))
+                windows = trial.windows
+                return trial.samples()[-3:]
+            finally:
+                trial.stop()
 
         objective = slo.seconds if slo else None
         large = sized(warmed, rate, objective, lambda: windows is not None)
@@ -116,86 +114,112 @@ def take(
                 f"{name}: no batch had a row: does its source have rows, and does its sink write "
                 "what it is given?"
             )
-        todo = trials(cluster, large)
-        many = len(todo) + (slo is not None)
-        first = seconds * (1.0 - CLOSER) if slo else seconds
 
-        def tried(settings: Settings, done: int, within: float, batches: int) -> list[Sample]:
-            def tell(seen: int) -> None:
-                watch(Step(f"{settings}", done, many, seen))
+        with _Rounds(spark, app, folder, began, watch) as rounds:
 
-            return _run(spark, app, settings, folder, tell, within, batches)[0]
+            def so_far() -> Profile:
+                return Profile(
+                    app=name,
+                    spark=spark.version,
+                    executors=cluster.executors,
+                    cores=cluster.cores,
+                    samples=rounds.samples(),
+                    windows=windows,
+                    taken=time.time(),
+                )
 
-        for done, settings in enumerate(todo):
-            left = first - (time.monotonic() - began)
-            if left <= 0.0 and done >= _LEAST_RUNS:
-                break
-            samples += tried(settings, done, left / (len(todo) - done), BATCHES)
-        profile = Profile(
-            app=name,
-            spark=spark.version,
-            executors=cluster.executors,
-            cores=cluster.cores,
-            samples=samples,
-            windows=windows,
-            taken=time.time(),
-        )
-        left = seconds - (time.monotonic() - began)
-        few = len(samples) < SHAPE_FROM
-        if (left > 0.0 or few) and (last := closer(profile, slo, rate)):
-            found = tried(last, many - 1, left, CLOSER_BATCHES)
-            profile = replace(profile, samples=settled(samples, found), taken=time.time())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            first = seconds * (1.0 - CLOSER) if slo else seconds
+            todo = trials(cluster, large)
+            rounds.begin(todo[:_NEEDED])
+            if rounds.left(first) > 0.0:
+                rounds.begin(todo[_NEEDED:])
+            rounds.run(first, BATCHES)
+            profile = so_far()
+            last = closer(profile, slo, rate)
+            if last is not None:
+                rounds.look_closer(last, seconds)
+                profile = so_far()
     return profile
 
 
-def _silent(many: int) -> None:
-    """Says nothing."""
+@dataclass(slots=True)
+class _Rounds:
+    """Trials that take turns."""
+
+    spark: SparkSession
+    app: App
+    folder: Path
+    began: float
+    watch: Watcher
+    trials: list[Trial] = field(default_factory=list)
+    since: float = field(default_factory=time.time)
+
+    def __enter__(self) -> _Rounds:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for trial in self.trials:
+            trial.stop()
+
+    def left(self, until: float) -> float:
+        """Seconds, until so many have passed since profiling began."""
+        return until - (time.monotonic() - self.began)
+
+    def begin(self, settings: Sequence[Settings]) -> None:
+        """Start queries, all at once, and wait until they have run the batches that are not taken.
+
+        A new one starts processes and opens state stores, for seconds, and hardly needs the cores.
+        """
+        before = len(self.trials)
+        for each in settings:
+            self.trials.append(Trial(self.spark, self.app, each, self.folder, CUT))
+        for trial in self.trials[before:]:
+            self._tell(trial)
+            trial.begun()
+
+    def run(self, until: float, batches: int) -> None:
+        """Turn by turn, until all have so many batches, or for so long if all have had a few."""
+        turns = 0
+        while turns * TURN < batches + CUT and (turns < _LEAST_TURNS or self.left(until) > 0.0):
+            for trial in self.trials:
+                if turns >= _LEAST_TURNS and self.left(until) <= 0.0:
+                    return
+                self._turn(trial, TURN)
+            turns += 1
+
+    def look_closer(self, settings: Settings, until: float) -> None:
+        """One more, which has most of the turns from now on."""
+        others = list(self.trials)
+        self.begin([settings])
+        last, nth = self.trials[-1], 0
+        while last.seen < CLOSER_BATCHES + CUT and not last.dry:
+            if self.left(until) <= 0.0 and last.seen >= CUT + _LEAST_TURNS * TURN:
+                return
+            self._turn(last, CLOSER_TURN)
+            self._turn(others[nth % len(others)], TURN)
+            nth += 1
+
+    def samples(self) -> list[Sample]:
+        """Of all of them."""
+        stages = read_stages(self.spark, self.since)
+        return [sample for trial in self.trials for sample in trial.samples(stages)]
+
+    def _turn(self, trial: Trial, batches: int) -> None:
+        if not trial.dry:
+            self._tell(trial)
+            trial.turn(batches)
+
+    def _tell(self, trial: Trial) -> None:
+        done = sum(one.seen > CUT for one in self.trials)
+        seen = sum(one.seen for one in self.trials)
+        self.watch(Step(f"{trial.settings}", done, len(self.trials), seen))
 
 
-def _run(
-    spark: SparkSession,
-    app: App,
-    settings: Settings,
-    folder: Path,
-    tell: Callable[[int], None],
-    within: float,
-    batches: int,
-    least: int = _LEAST,
-) -> tuple[list[Sample], Windows | None]:
-    """Let it run until there are so many batches, or for so long if there are at least a few.
-
-    Also tells when its windows end.
-    """
-    began = time.monotonic()
-    checkpoint = tempfile.mkdtemp(dir=folder)
-    with configured(spark, settings):
-        frame, sink = made(app, spark, settings)
-        windows = windows_of(frame, sink)
-        meter = Meter(spark, sink, settings, windows)
-        writer = frame.writeStream.foreachBatch(meter).option("checkpointLocation", checkpoint)
-        query = writer.trigger(**settings.trigger_options()).start()
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """For checkpoints, as long as they are needed."""
+    folder = Path(tempfile.mkdtemp(prefix="taut-profile-"))
     try:
-        limit = time.monotonic() + _PATIENCE_S
-        while (seen := len(meter.written)) < batches + CUT + 1:
-            now = time.monotonic()
-            if not query.isActive:
-                raise ProfileError(f"the app failed: {query.exception()}")
-            if now > limit:
-                raise ProfileError(
-                    f"the app wrote {seen} batches within {_PATIENCE_S:g} s, and {least} are "
-                    "needed: does its source have rows? If it is batches of "
-                    f"{settings.cap or 0:,} rows that take so long, a lower rate makes the first "
-                    "ones smaller"
-                )
-            if now > began + within and seen >= least:
-                break
-            tell(seen)
-            time.sleep(_LOOK_S)
-        found = meter.batches(query.recentProgress)
+        yield folder
     finally:
-        # one that has written nothing has no batch to wait for
-        meter.stop(query, within=30.0 if meter.written else 0.0)
-    samples = [batch.sample for batch in found[CUT:] if batch.sample.rows]
-    return samples, windows
+        shutil.rmtree(folder, ignore_errors=True)

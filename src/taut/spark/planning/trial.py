@@ -1,0 +1,113 @@
+"""A query that is tried: it runs some batches at a time, and is held between them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.errors import ProfileError
+from taut.planning.profile import Sample
+from taut.planning.settings import Settings
+from taut.planning.trials import CUT
+from taut.spark.planning.app import App, configured, made, windows_of
+from taut.spark.planning.meter import Meter, Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_S = 0.05
+_PATIENCE_S = 120.0
+_DRY_S, _DRY_TIMES = 10.0, 10.0
+"""How long one that has run is waited for at least, and as a multiple of its longest turn."""
+
+
+class Trial:
+    """A job at some settings.
+
+    Parameters
+    ----------
+    folder
+        For its checkpoint.
+    batches
+        That it runs before it is held for the first time; None for without end.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        settings: Settings,
+        folder: Path,
+        batches: int | None = None,
+    ) -> None:
+        self.settings = settings
+        self.dry = False
+        self._longest = 0.0
+        with configured(spark, settings):
+            frame, sink = made(app, spark, settings)
+            self.windows = windows_of(frame, sink)
+            self._meter = Meter(spark, sink, settings, self.windows, batches)
+            writer = frame.writeStream.foreachBatch(self._meter)
+            writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=folder))
+            self._query = writer.trigger(**settings.trigger_options()).start()
+
+    @property
+    def seen(self) -> int:
+        """Batches that were written."""
+        return len(self._meter.written)
+
+    def run(self, least: int, within: float, tell: Callable[[int], None]) -> None:
+        """Without a hold: for so long, and until it has written a few batches."""
+        until = time.monotonic() + within
+        self._wait(lambda: time.monotonic() > until and self.seen >= least, least, tell)
+
+    def begun(self) -> None:
+        """Wait until it is held for the first time."""
+        self._wait(self._meter.held.is_set, CUT, _silent)
+
+    def turn(self, batches: int) -> None:
+        """So many more; one whose source has run dry has no more turns."""
+        began = time.monotonic()
+        patience = max(_DRY_S, _DRY_TIMES * self._longest)
+        self._meter.resume(batches)
+        while not self._meter.held.wait(_LOOK_S):
+            self._check()
+            if time.monotonic() - began > patience:
+                self.dry = True
+                return
+        self._longest = max(self._longest, time.monotonic() - began)
+
+    def samples(self, stages: Sequence[Stage] | None = None) -> list[Sample]:
+        """Without the first ones, and those that had no row."""
+        found = self._meter.batches(self._query.recentProgress, stages)
+        return [each.sample for each in found if each.number >= CUT and each.sample.rows]
+
+    def stop(self) -> None:
+        """End it, after the batch that runs."""
+        # one that has written nothing has no batch to wait for
+        self._meter.stop(self._query, within=30.0 if self.seen and not self.dry else 0.0)
+
+    def _wait(self, done: Callable[[], bool], least: int, tell: Callable[[int], None]) -> None:
+        limit = time.monotonic() + _PATIENCE_S
+        while not done():
+            self._check()
+            if time.monotonic() > limit:
+                raise ProfileError(
+                    f"the app wrote {self.seen} batches within {_PATIENCE_S:g} s, and {least} are "
+                    "needed: does its source have rows? If it is batches of "
+                    f"{self.settings.cap or 0:,} rows that take so long, a lower rate makes the "
+                    "first ones smaller"
+                )
+            tell(self.seen)
+            self._meter.held.wait(_LOOK_S)
+
+    def _check(self) -> None:
+        if not self._query.isActive:
+            raise ProfileError(f"the app failed: {self._query.exception()}")
+
+
+def _silent(many: int) -> None:
+    """Says nothing."""
