@@ -41,7 +41,7 @@ class Follower:
     @classmethod
     def of(cls, work: Work, rate: float, rhythm: Rhythm, nth: int) -> Follower:
         """``nth``: those of different queries come in different orders."""
-        work = work.bearing(rate * rhythm.interval)
+        work = work.at(rate).bearing(rate * rhythm.interval)
         draws = np.quantile(work.costs.factors, (np.arange(_DRAWS) + 0.5) / _DRAWS)
         return cls(work, rate, rhythm, shuffled(draws, 1, seed=nth)[0].tolist())
 

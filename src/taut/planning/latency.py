@@ -26,7 +26,7 @@ _CHAINS = 128
 _STEPS = 48
 _SETTLE = 16
 _TURNS = 3
-SHAPE_FROM = 20
+_SHAPE_FROM = 20
 """Batches from which their times are taken for the shape of the distribution."""
 _LOOKS_AFTER_S = 1e-3
 """From the start of a batch until it has asked its source for what has come."""
@@ -226,7 +226,7 @@ class InTurns:
 
 def shape_of(costs: Costs, shape: str | None = None) -> str:
     """The shape that was asked for; else as measured, if there are batches enough."""
-    shape = shape or ("measured" if len(costs.factors) >= SHAPE_FROM else "cantelli")
+    shape = shape or ("measured" if len(costs.factors) >= _SHAPE_FROM else "cantelli")
     if shape not in SHAPES:
         raise ValueError(f"shape={shape!r}: one of {', '.join(SHAPES)}")
     return shape
@@ -267,6 +267,11 @@ class Work:
         ratio = 0.0 if costs.windows else costs.ratio()
         whole, after = every.bearing(ratio), lines["after"].bearing(ratio)
         return cls(costs, lines, every, ratio, whole, after, float(costs.factors.mean()))
+
+    def at(self, rate: float) -> Work:
+        """With as many results of windows as they have at so many rows a second."""
+        costs = self.costs.at(rate)
+        return self if costs is self.costs else replace(self, costs=costs)
 
     def bearing(self, rows: float) -> Work:
         """With as many results as batches of so many rows have."""
@@ -345,11 +350,11 @@ def _told(work: Work, batches: _Batches, rate: float, shape: str, seen: _Seen) -
 
 def _settled(whole: Line, drain: float, rate: float, trigger: float, mean: float) -> float:
     """From one batch to the next, if none took more or less; without end if they would grow."""
-    cycle = trigger
+    cycles = []
     for fixed, each in whole.tangents():
         free = 1.0 - mean * (rate * each + drain)
-        cycle = max(cycle, mean * fixed / free if free > 0.0 else math.inf)
-    return cycle
+        cycles.append(mean * fixed / free if free > 0.0 else math.inf)
+    return max(trigger, whole.highest(cycles))
 
 
 def _follow(

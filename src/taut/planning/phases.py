@@ -28,7 +28,8 @@ _ENOUGH = 3
 _AGAIN, _LEAST_OFF = 4, 0.03
 """How often is fitted, with less weight on what is further off than others; and from what on."""
 _HALF_FULL = 0.5
-"""Of a window: what it holds by then says how its states grow."""
+"""Of a window: what it holds by then says how its states grow; and batches that sweep as much."""
+_LEAST_RATE = 1e-9
 _DOUBT = 4
 """Batches at some settings from which on what they took counts for more than the fit of all."""
 
@@ -56,7 +57,7 @@ def stage(tasks: int, cluster: Cluster, skew: float = 0.0) -> tuple[float, float
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds of a phase: a line in its rows that becomes steeper once, or not at all.
+    """Seconds of a phase: a line in its rows that becomes steeper or flatter once, or not at all.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class Line:
         Of a batch, for every row, and for every row that comes out.
     beyond, knee
         For every row past the knee, in addition: while a batch is small, rows are read as
-        workers get ready, and cost little.
+        workers get ready, and cost little. Or below 0: the more rows, the fewer have a new key.
 
     >>> Line(0.1, 1e-3) + Line(0.2, 2e-3, 1.0)
     Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf)
@@ -114,11 +115,18 @@ class Line:
         return self.each + self.beyond
 
     def tangents(self) -> list[tuple[float, float]]:
-        """Lines as (fixed, each), of which it is the highest at every number of rows."""
+        """Lines as (fixed, each), of which it is the highest at every number of rows.
+
+        Or the lowest, if it becomes flatter.
+        """
         first = (self.fixed, self.each)
         if not self.beyond:
             return [first]
         return [first, (self.fixed - self.beyond * self.knee, self.steepest)]
+
+    def highest(self, of_tangents: Sequence[float]) -> float:
+        """What counts of something that grows with its tangents: the most, or the least."""
+        return min(of_tangents) if self.beyond < 0.0 else max(of_tangents)
 
     def at(self, rows: Any, out: float = 0.0) -> Any:
         """For so many rows, one number or an array."""
@@ -179,10 +187,10 @@ class Costs:
         """With as many results of windows as they have at so many rows a second."""
         if not self.fuller:
             return self
+        rate = max(rate, _LEAST_RATE)
         times = (rate / self.dense) ** self.fuller
-        return replace(
-            self, most_out=round(times * self.most_out), out_per_s=times * self.out_per_s
-        )
+        most_out, out_per_s = round(times * self.most_out), times * self.out_per_s
+        return replace(self, most_out=most_out, out_per_s=out_per_s, dense=rate)
 
     def ratio(self, rows: float = math.inf) -> float:
         """Rows out for each row in, of a batch with so many."""
@@ -271,7 +279,7 @@ def fit(profile: Profile) -> Costs:
     # what settings are off by that were not tried is what the fit of all is off by
     errors = [point.total / of_all(point) - 1.0 for point in points if of_all(point) > 0.0]
     windows = profile.windows
-    most_out = max(_of_a_window(sample, windows) for sample in profile.samples)
+    most_out = _of_a_window(profile.samples, windows)
     dense, fuller = _filling(profile.samples, windows, most_out)
     return Costs(
         weights=weights,
@@ -331,10 +339,23 @@ def _ratios(points: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
     return tuple(told)
 
 
-def _of_a_window(sample: Sample, windows: Windows | None) -> int:
-    """Rows that came out for one window: a batch that reads a backlog may close several."""
-    several = sample.swept / windows.every if windows else 1.0
-    return round(sample.out / max(1.0, several))
+def _of_a_window(samples: Sequence[Sample], windows: Windows | None) -> int:
+    """Rows that came out for one window; or at most, of a batch, where that cannot be told.
+
+    A batch that reads a backlog may close several, or none: as many as ended in what was swept, on
+    average. Batches that are much shorter than windows have too few of them for an average.
+    """
+    long = _long(samples, windows)
+    if windows is None or not long:
+        return max(one.out for one in samples)
+    swept = sum(one.swept for one in long)
+    return round(windows.every * sum(one.out for one in long) / swept)
+
+
+def _long(samples: Sequence[Sample], windows: Windows | None) -> list[Sample]:
+    """Batches that swept half a window at least, if results came out with any of them."""
+    long = [one for one in samples if windows and one.swept >= _HALF_FULL * windows.every]
+    return long if any(one.out for one in long) else []
 
 
 def _filling(
@@ -345,10 +366,14 @@ def _filling(
     The states of a window that is still filling are the results that it would have with as few rows
     as it has by then.
     """
-    swept = sum(sample.swept for sample in samples)
-    if windows is None or not swept or not most_out:
+    if windows is None or not most_out:
         return 0.0, 0.0
-    dense = sum(sample.rows for sample in samples if sample.swept) / swept
+    # of what was swept by the same batches as were results
+    known = _long(samples, windows) or [sample for sample in samples if sample.swept]
+    swept = sum(sample.swept for sample in known)
+    dense = sum(sample.rows for sample in known) / swept if swept else 0.0
+    if not dense:
+        return 0.0, 0.0
     powers = [
         math.log(most_out / sample.state_rows) / math.log(windows.every / sample.filled)
         for sample in samples
@@ -406,7 +431,15 @@ def _features(
     if phase in ("map", "reduce"):
         tasks = settings.lanes if phase == "map" else settings.reducers
         share, beside = stage(tasks, cluster, skew if phase == "reduce" else 0.0)
-        of = (1.0, tasks / cluster.slots, rows * share, rows * share * beside, beyond * share)
+        # with the last two a line may become steeper past the knee, or flatter
+        of = (
+            1.0,
+            tasks / cluster.slots,
+            rows * share,
+            rows * share * beside,
+            beyond * share,
+            (rows - beyond) * share,
+        )
         return of if phase == "map" else (*of, out * share)
     if phase in ("write", "after"):
         return (1.0, settings.reducers / cluster.slots, rows, out)

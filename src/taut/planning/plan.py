@@ -297,6 +297,8 @@ def infeasible(search: Search, clusters: Sequence[Cluster], rate: float | None) 
             f"{slo} cannot be met at any rate: a batch without rows takes "
             f"{duration(rounded(alone))}, and a result waits for one and is in the next"
         )
+        if (windows := search.costs.windows) and windows.delay:
+            reason += f", after the watermark's delay of {duration(rounded(windows.delay))}"
     else:
         reason = (
             f"{slo} cannot be met at {asked:,.0f} rows a second on {clusters[-1]}: "

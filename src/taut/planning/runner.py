@@ -83,7 +83,7 @@ class Runner:
     def load(self, interval: float, growth: float = 1.0) -> Load:
         """What it has a turn for."""
         rate = growth * self.member.rate
-        work = self.work.bearing(rate * interval)
+        work = self.work.at(rate).bearing(rate * interval)
         seconds = float(work.whole.at(rate * interval)) + work.drain * interval
         factor = self._of_factors
         variance = seconds**2 * factor.variance
@@ -96,7 +96,7 @@ class Runner:
     def in_turns(self, interval: float, waits: Floats, growth: float) -> InTurns:
         """With batches at this interval that have these waits for a turn."""
         rate = growth * self.member.rate
-        work = self.work.bearing(rate * interval)
+        work = self.work.at(rate).bearing(rate * interval)
         offset = staggered(self.nth, interval)
         return InTurns.drawn(work, rate, interval, offset, waits, self._drawn)
 
@@ -116,8 +116,9 @@ class Runner:
     def _at_least(self, interval: float, growth: float) -> float:
         """What the objective bounds is not less than that, however short the waits."""
         share, factors = self.member.slo.quantile, self.member.costs.factors
-        rows = growth * self.member.rate * interval
-        work = self.work.bearing(rows)
+        rate = growth * self.member.rate
+        rows = rate * interval
+        work = self.work.at(rate).bearing(rows)
         written = float((work.whole - work.after).at(rows)) * float(factors[0])
         if self.member.costs.windows:
             return interval + written

@@ -103,12 +103,13 @@ class Search:
             raise PlanError("the profile shows no cost of a row: it needs batches of two sizes")
         free = 1.0 / (float(costs.factors.mean()) * self._scale(settings))
         if not costs.fuller:
-            return max(0.0, free - self._drain(whole)) / each
+            return max(0.0, free - _drain(costs, whole)) / each
         # the more rows, the more results, and the less time for rows
         low, high = 0.0, free / each
         for _ in range(_HALVINGS):
             rate = (low + high) / 2.0
-            left = free - whole.out * costs.at(rate).out_per_s - rate * each
+            results = costs.out_per_s * (rate / costs.dense) ** costs.fuller
+            left = free - whole.out * results - rate * each
             low, high = (rate, high) if left > 0.0 else (low, rate)
         return low
 
@@ -163,10 +164,6 @@ class Search:
         """Times what batches cost by the fit."""
         return 1.0 + self.left(settings)
 
-    def _drain(self, whole: Line) -> float:
-        """Of every second, what the results of windows take."""
-        return whole.out * self.costs.out_per_s if self.costs.windows else 0.0
-
     def _roughly(self, settings: Settings, cluster: Cluster) -> float:
         """The highest rate if all batches took what is expected, without a search.
 
@@ -174,21 +171,22 @@ class Search:
         the latency is linear in c. With an interval, c is given. Where rows of large batches cost
         more, the lower of what both lines say counts.
         """
-        costs = self.costs
+        costs = self.costs.at(self.ceiling(settings, cluster))
         scale = self._scale(settings) * float(costs.factors.mean())
         lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
         whole = sum(lines.values(), Line())
-        idle = 1.0 - self._drain(whole)
+        idle = 1.0 - _drain(costs, whole)
         closing = whole.out * costs.most_out if costs.windows else 0.0
         ratio = 0.0 if costs.windows else costs.ratio()
         written = (whole - lines["after"]).bearing(ratio)
+        whole = whole.bearing(ratio)
+        bends = whole.beyond or written.beyond
+        lines_of = ([each.tangents()[0], each.tangents()[-1]] for each in (whole, written))
         rates = [
             self._rate(settings.trigger, idle, line, (until + closing, row))
-            for line, (until, row) in zip(
-                whole.bearing(ratio).tangents(), written.tangents(), strict=True
-            )
+            for line, (until, row) in zip(*lines_of, strict=True)
         ]
-        return max(0.0, min(rates))
+        return max(0.0, max(rates) if bends < 0.0 else min(rates))
 
     def _rate(
         self,
@@ -216,3 +214,8 @@ class Search:
         keeps_up = (idle - fixed / trigger) / each
         on_time = (left - waited) / (row * trigger) if row > 0.0 else math.inf
         return min(keeps_up, on_time)
+
+
+def _drain(costs: Costs, whole: Line) -> float:
+    """Of every second, what the results of windows take."""
+    return whole.out * costs.out_per_s if costs.windows else 0.0

@@ -159,10 +159,7 @@ def make_together(
             f"name={twice[0]!r}: is that of {names[twice[0]]} queries; each needs its own"
         )
     cluster = cluster or _where(wanted)
-    members = [
-        Member(each.profile.app, fit(each.profile).at(each.rate), each.slo, each.rate)
-        for each in wanted
-    ]
+    members = [Member(each.profile.app, fit(each.profile), each.slo, each.rate) for each in wanted]
     together = Together(members, cluster, margin=margin)
     best = together.best()
     if best is None or best.growth < 1.0:

@@ -243,7 +243,7 @@ class Together:
         """Times the rates, at which rows alone would take all turns all the time."""
         rows = results = 0.0
         for runner in self._tuned(part, math.inf):
-            work = runner.work
+            work = runner.work.at(runner.member.rate)
             each = work.whole.steepest * work.mean
             if each <= 0.0:
                 raise PlanError(
@@ -354,7 +354,7 @@ class Together:
         """``scale``: times what batches cost by the fit; None for with the margin."""
         member = self.members[nth]
         if scale is None:
-            scale = 1.0 + self.margin * max(LEAST_ERROR, member.costs.error)
+            scale = 1.0 + self.margin * max(LEAST_ERROR, member.costs.error_at(settings))
         key = nth, settings, part, scale
         if key not in self._made:
             self._made[key] = Runner(nth, member, settings, part, scale)

@@ -81,20 +81,20 @@ def test_what_has_not_come_yet_does_not_make_a_run_late() -> None:
 
 
 def test_windows_that_have_not_ended_do_not_make_a_run_late() -> None:
-    told = of_windows({10.0: 11.0}, 9.0, 20.5, 13.0)
+    told = of_windows({10.0: 11.0}, 9.5, 15.5, 13.0)
     assert told.results == 6
     assert told.p50 == 0.0
-    assert told.p99 == 1.0
-    assert of_windows({10.0: 11.0}, 9.0, 20.5, 16.0).p99 == 4.0
+    assert told.p99 == 2.0
+    assert of_windows({10.0: 11.0}, 9.5, 15.5, 16.0).p99 == 5.0
 
 
 def test_windows_are_late_from_their_end_on() -> None:
-    told = of_windows({10.0: 11.0, 12.0: 14.0}, 9.0, 14.5, 20.0)
+    told = of_windows({10.0: 11.0, 11.0: 13.0}, 9.5, 12.5, 20.0)
     assert told.results == 3
-    assert told.mean == pytest.approx((1.0 + 2.0 + 6.0) / 3)
-    assert told.p99 == 6.0
+    assert told.mean == pytest.approx((1.0 + 2.0 + 8.0) / 3)
+    assert told.p99 == 8.0
     with pytest.raises(BenchError, match="no window ended"):
-        of_windows({}, 9.0, 9.5, 20.0)
+        of_windows({}, 9.2, 9.5, 20.0)
 
 
 def test_an_objective_that_is_not_measured_is_refused() -> None:

@@ -149,6 +149,66 @@ def test_batches_of_plain_spark_are_measured_too(
     assert 0.0 < swept <= batches[-1].next_start - batches[0].start + 5.0
 
 
+def test_a_query_runs_some_batches_and_is_held(
+    spark: SparkSession, tmp_path: Path, eventually: Eventually
+) -> None:
+    """What it was held for is no time of a batch; and how full its only window was is known."""
+    settings = Settings(1, 1, cap=500)
+
+    def minutes(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        begun = 3_600.0 * (time.time() // 3_600.0) - 3_590.0
+        rows = words_load(spark, RATE, begun, max_rows_per_batch=settings.cap)
+        late = rows.withWatermark("time", "0 seconds")
+        counted = taut.map_reduce(late, windowed_words("60 s"), time="time")
+        return counted.frame, counted.sink(nowhere, shed=nowhere)
+
+    with configured(spark, settings):
+        frame, sink = made(minutes, spark, settings)
+        meter = Meter(spark, sink, settings, windows_of(frame, sink), batches=3)
+        writer = frame.writeStream.foreachBatch(meter)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        eventually(meter.held.is_set)
+        assert len(meter.written) == 3
+        # something else has its turn
+        assert spark.range(1_000).groupBy((F.col("id") % 7).alias("k")).count().count() == 7
+        assert len(meter.written) == 3
+        until = time.time()
+        meter.resume(4)
+        eventually(meter.held.is_set)
+        assert len(meter.written) == 7
+        batches = {batch.number: batch for batch in meter.batches(query.recentProgress)}
+    finally:
+        meter.stop(query)
+    for number, batch in batches.items():
+        assert batch.sample.filled == pytest.approx((number + 1) * 500 / RATE, abs=2 / RATE + 2e-3)
+        assert 0 < batch.sample.state_rows <= (number + 1) * 500
+    held = batches.pop(2)
+    assert held.next_start >= until > held.written
+    assert held.sample.total < held.next_start - held.start - (until - held.written) + 0.01
+    for batch in batches.values():
+        assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
+
+
+def test_a_trial_whose_source_runs_dry_has_no_more_turns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_DRY_S", 1.0)
+
+    def short(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        rows = Load(time.time() - 60, 100, 250, 1, settings.cap).stream(spark)
+        return rows, nowhere
+
+    tried = trial.Trial(spark, short, Settings(1, 1, cap=100), tmp_path, 2)
+    try:
+        tried.begun()
+        assert (tried.seen, tried.dry) == (2, False)
+        tried.turn(2)
+        assert (tried.seen, tried.dry) == (3, True)
+    finally:
+        tried.stop()
+
+
 def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:
     rows = words_load(spark, 10, time.time())
     for behind, delay in (("0 seconds", 0.0), ("90 seconds", 90.0), ("250 milliseconds", 0.25)):

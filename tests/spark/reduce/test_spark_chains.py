@@ -70,6 +70,27 @@ def test_a_job_with_windows_after_another(spark: SparkSession, tmp_path: Path) -
     assert got == counts
 
 
+def test_results_of_a_window_are_in_the_same_window_of_a_job_after_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = windowed_words("2 s")
+    after = taut.Job(
+        name="different", after=first.name, key="string", value="bigint", window="2 s",
+        output="end double, n bigint",
+        map=lambda time, key, row: [("all", 1)],
+        init=lambda key, window: 0,
+        update=lambda time, key, one, n: (n + one, None),
+        finalize=lambda key, window, n: [(window.end, n)],
+    )  # fmt: skip
+    frame = SMALL.stream(spark).withWatermark("time", "1 second")
+    out, shed, _ = run(spark, tmp_path, frame, [first, after], time="time")
+    words_of = Counter(end for _, end, _ in rows_of(out[first.name]))
+    got = dict(rows_of(out["different"]))
+    assert got
+    assert set(got) <= set(words_of.items())
+    assert not shed.rows()
+
+
 def test_two_jobs_after_one(spark: SparkSession, tmp_path: Path) -> None:
     first = words(threshold=10)
     jobs = [first, total(first.name), total(first.name, "again")]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,10 @@ from taut.slo import Slo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from taut.planning.profile import Profile
     from taut.spark.planning.app import App
     from taut.spark.planning.profiling import Step, Watcher
+
+    Profiling = tuple[SparkSession, str, App, Watcher]
 
 _RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", re.ASCII)
 _NODES = re.compile(r"\s*([0-9]+)\s*(?:(?:\.\.|-)\s*([0-9]+)\s*)?", re.ASCII)
@@ -62,6 +65,16 @@ class Nodes(click.ParamType[range]):
         return range(first, last + 1)
 
 
+def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    given = dict(each.partition("=")[::2] for each in value)
+    for name, setting in given.items():
+        if not name.startswith("spark.") or not setting:
+            raise click.BadParameter(
+                f"{name!r}: a setting of Spark and its value, such as spark.driver.memory=4g"
+            )
+    return given
+
+
 @click.command()
 @click.argument("app", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--slo", required=True, help="The objective, such as 'p99 <= 1 s'.")
@@ -69,6 +82,14 @@ class Nodes(click.ParamType[range]):
 @click.option("--nodes", type=Nodes(), help="Executors: the fewest of these that suffice.")
 @click.option("--cores", type=click.IntRange(1), help="Of each executor; as profiled by default.")
 @click.option("--master", default="local[*]", show_default=True, help="Where to profile.")
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    callback=_settings,
+    metavar="KEY=VALUE",
+    help="A setting of the Spark that profiles, such as spark.jars.packages; again for each.",
+)
 @click.option(
     "--profile",
     "profile_file",
@@ -95,6 +116,7 @@ def plan(
     nodes: range | None,
     cores: int | None,
     master: str,
+    given: dict[str, str],
     profile_file: Path | None,
     resident: bool,
     seconds: float | None,
@@ -117,20 +139,26 @@ def plan(
     except SloError as error:
         raise click.BadParameter(str(error), param_hint="--slo") from None
     if resident:
-        for option, given in (("nodes", nodes), ("cores", cores), ("conf", conf_file)):
-            if given is not None:
+        for option, asked in (("nodes", nodes), ("cores", cores), ("conf", conf_file)):
+            if asked is not None:
                 raise click.UsageError(
                     f"--{option} does not go with --resident, which plans lanes: how many there "
                     "may be is what --master says, such as local[16]"
                 )
-        _plan_resident(app, objective, rate, master, profile_file, seconds, save)
+        profiling = partial(_profiling, app, master, given)
+        _plan_resident(app, objective, rate, profiling, profile_file, seconds, save)
         return
     if profile_file is not None and profile_file.exists():
         profile = Profile.load(profile_file)
         _refuse_other(profile.app, app, profile_file)
         click.echo(f"profile: {profile_file}, {len(profile.samples)} batches", err=True)
     else:
-        profile = _profiled(app, master, rate, objective, seconds or SECONDS)
+        with _profiling(app, master, given) as (spark, name, run, watch):
+            # imports pandas, which takes long
+            from taut.spark.planning.profiling import take
+
+            long = seconds or SECONDS
+            profile = take(spark, run, name, rate=rate, slo=objective, seconds=long, watch=watch)
         if profile_file is not None:
             profile.save(profile_file)
     each = cores or profile.cores
@@ -160,22 +188,23 @@ def _plan_resident(
     app: Path,
     slo: Slo,
     rate: float | None,
-    master: str,
+    profiling: Callable[[], AbstractContextManager[Profiling]],
     profile_file: Path | None,
     seconds: float | None,
     save: Path | None,
 ) -> None:
     import pyspark
 
-    from taut.planning.resident import Served, make_resident
+    from taut.planning.resident import Served, check_asked, make_resident
     from taut.spark.planning.lanes import serve
 
+    check_asked(slo, rate, None)
     if profile_file is not None and profile_file.exists():
         served = Served.load(profile_file)
         _refuse_other(served.app, app, profile_file)
         click.echo(f"profile: {profile_file}, {len(served.rows)} rows", err=True)
     else:
-        with _profiling(app, master) as (spark, name, run, watch):
+        with profiling() as (spark, name, run, watch):
             served = serve(spark, run, name, seconds=seconds or RESIDENT_SECONDS, watch=watch)
         if profile_file is not None:
             served.save(profile_file)
@@ -188,15 +217,8 @@ def _plan_resident(
         found.save(save)
 
 
-def _profiled(path: Path, master: str, rate: float | None, slo: Slo, seconds: float) -> Profile:
-    from taut.spark.planning.profiling import take
-
-    with _profiling(path, master) as (spark, name, app, watch):
-        return take(spark, app, name, rate=rate, slo=slo, seconds=seconds, watch=watch)
-
-
 @contextlib.contextmanager
-def _profiling(path: Path, master: str) -> Iterator[tuple[SparkSession, str, App, Watcher]]:
+def _profiling(path: Path, master: str, given: dict[str, str]) -> Iterator[Profiling]:
     """Spark, the app, and a bar that tells how its profile stands."""
     from rich.console import Console
 
@@ -207,7 +229,7 @@ def _profiling(path: Path, master: str) -> Iterator[tuple[SparkSession, str, App
     name, app = load_app(path)
     with bar(Console(stderr=True)) as tell:
         tell(0, 1, "starting Spark")
-        spark = taut.session(master)
+        spark = taut.session(master, conf=given)
         try:
 
             def at(step: Step) -> None:

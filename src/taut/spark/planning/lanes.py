@@ -125,14 +125,16 @@ def serve(
                 "timing='resident', **settings.source())"
             )
         sources.announce()
-        writer = frame.writeStream.foreachBatch(sink).queryName(query_name)
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         try:
-            pauses = _seen(query, name, chunks, seconds, lambda left, many: watch(
-                Step(f"{left:.0f} s left", round(seconds - left), round(seconds), many)
-            ))  # fmt: skip
+            writer = frame.writeStream.foreachBatch(sink).queryName(query_name)
+            query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+            try:
+                pauses = _seen(query, name, chunks, seconds, lambda left, many: watch(
+                    Step(f"{left:.0f} s left", round(seconds - left), round(seconds), many)
+                ))  # fmt: skip
+            finally:
+                query.stop()
         finally:
-            query.stop()
             sources.release()
     finally:
         hub.unsubscribe(hear)

@@ -120,7 +120,7 @@ class Meter:
             told = {batch.batch: batch for batch in self._sink.stats().batches}
         starts = {int(each["batchId"]): each for each in progress}
         numbers = sorted(number for number in starts if number in self.written)
-        counts = any(_done(count) for count in self._counts.values())
+        counts = any(_done(count) for count in list(self._counts.values()))
         following = [
             (a, b)
             for a, b in pairwise(numbers)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from taut.planning.trials import (
 )
 from taut.slo import Slo
 from taut.spark.planning.app import App, cluster_of
-from taut.spark.planning.meter import read_stages
+from taut.spark.planning.meter import Stage, read_stages
 from taut.spark.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _LEAST_WARM = CUT + 3
 """Batches of a run while it warms up, also if it takes longer than it should."""
-_LEAST_TURNS = 3
+_LEAST_TURNS = 2
 """That each query has, also if that takes longer than it should."""
 _NEEDED = 4
 """Two settings with small and large batches: without them there is nothing to plan from."""
@@ -107,8 +107,7 @@ def take(
             finally:
                 trial.stop()
 
-        objective = slo.seconds if slo else None
-        large = sized(warmed, rate, objective, lambda: windows is not None)
+        large = sized(warmed, rate, slo.seconds if slo else None)
         if not large:
             raise ProfileError(
                 f"{name}: no batch had a row: does its source have rows, and does its sink write "
@@ -152,14 +151,15 @@ class _Rounds:
     began: float
     watch: Watcher
     trials: list[Trial] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
     since: float = field(default_factory=time.time)
+    ends: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> _Rounds:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for trial in self.trials:
-            trial.stop()
+        self.ends.close()
 
     def left(self, until: float) -> float:
         """Seconds, until so many have passed since profiling began."""
@@ -172,7 +172,9 @@ class _Rounds:
         """
         before = len(self.trials)
         for each in settings:
-            self.trials.append(Trial(self.spark, self.app, each, self.folder, CUT))
+            trial = Trial(self.spark, self.app, each, self.folder, CUT)
+            self.ends.callback(trial.stop)
+            self.trials.append(trial)
         for trial in self.trials[before:]:
             self._tell(trial)
             trial.begun()
@@ -185,6 +187,7 @@ class _Rounds:
                 if turns >= _LEAST_TURNS and self.left(until) <= 0.0:
                     return
                 self._turn(trial, TURN)
+            self._read()
             turns += 1
 
     def look_closer(self, settings: Settings, until: float) -> None:
@@ -201,8 +204,14 @@ class _Rounds:
 
     def samples(self) -> list[Sample]:
         """Of all of them."""
-        stages = read_stages(self.spark, self.since)
-        return [sample for trial in self.trials for sample in trial.samples(stages)]
+        self._read()
+        return [sample for trial in self.trials for sample in trial.samples(self.stages)]
+
+    def _read(self) -> None:
+        """Stages since it was last read: Spark forgets old ones. All queries are held now."""
+        now = time.time()
+        self.stages += read_stages(self.spark, self.since)
+        self.since = now
 
     def _turn(self, trial: Trial, batches: int) -> None:
         if not trial.dry:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.05
 _PATIENCE_S = 120.0
-_DRY_S, _DRY_TIMES = 10.0, 10.0
-"""How long one that has run is waited for at least, and as a multiple of its longest turn."""
+_DRY_S = 5.0
+"""How long one that has run waits for rows before it is given up."""
 
 
 class Trial:
@@ -45,7 +45,6 @@ class Trial:
     ) -> None:
         self.settings = settings
         self.dry = False
-        self._longest = 0.0
         with configured(spark, settings):
             frame, sink = made(app, spark, settings)
             self.windows = windows_of(frame, sink)
@@ -70,15 +69,17 @@ class Trial:
 
     def turn(self, batches: int) -> None:
         """So many more; one whose source has run dry has no more turns."""
-        began = time.monotonic()
-        patience = max(_DRY_S, _DRY_TIMES * self._longest)
         self._meter.resume(batches)
-        while not self._meter.held.wait(_LOOK_S):
-            self._check()
-            if time.monotonic() - began > patience:
-                self.dry = True
-                return
-        self._longest = max(self._longest, time.monotonic() - began)
+        came = time.monotonic()
+
+        def done() -> bool:
+            nonlocal came
+            if self._query.status["isDataAvailable"]:
+                came = time.monotonic()
+            self.dry = time.monotonic() > came + _DRY_S
+            return self.dry or self._meter.held.is_set()
+
+        self._wait(done, self.seen + batches, _silent)
 
     def samples(self, stages: Sequence[Stage] | None = None) -> list[Sample]:
         """Without the first ones, and those that had no row."""

@@ -29,7 +29,7 @@ _KEYS = (
 
 
 class Span(NamedTuple):
-    """A window, (start, end] in epoch seconds: what comes at its end belongs to it."""
+    """A window, [start, end) in epoch seconds: what comes at its end belongs to the next."""
 
     start: float
     end: float
@@ -67,7 +67,7 @@ class Job:
         unless states are numbers, text, bytes, booleans or None. A state that would not come back
         as it was is refused before it is stored.
     window
-        Length, or (length, slide[, start]); rows belong to windows (start, end].
+        Length, or (length, slide[, start]); rows belong to windows [start, end).
     name
         In errors, side output and statistics.
     after

@@ -70,7 +70,7 @@ class Telling:
         self._refuse(reason, cut(row))
         schema = shed_schema(job)
         told: dict[str, Any] = dict.fromkeys(schema.names)
-        told |= {"time": end, "key": key, "reason": reason, "row": repr(row)}
+        told |= {"time": end - 1, "key": key, "reason": reason, "row": repr(row)}
         arrays = [pa.array([told[field.name]], field.type) for field in schema]
         self._pack(SHED, 1, pack(pa.RecordBatch.from_arrays(arrays, schema=schema)))
 
