@@ -29,8 +29,8 @@ class Job:
         return [Sample(2, 2, rows, 0, 0, {"map": times * (self.fixed + self.each * rows)})] * 3
 
 
-def size(job: Job, rate: float | None, objective: float) -> int:
-    return sized(job.run, rate, objective)
+def size(job: Job, rate: float | None, objective: float, windowed: bool = False) -> int:
+    return sized(job.run, rate, objective, lambda: windowed)
 
 
 @pytest.mark.parametrize("each", [2e-7, 2e-6, 2e-5, 2e-4])
@@ -48,6 +48,12 @@ def test_no_batch_is_much_larger_than_one_that_was_tried() -> None:
     assert len(job.tried) == 5
     for before, tried in zip(job.tried[1:], [*job.tried[2:], rows], strict=True):
         assert tried <= 2.5 * before
+
+
+def test_results_of_windows_take_three_batches() -> None:
+    rows, windows = (size(Job(0.1, 1e-5), None, 3.0, windowed) for windowed in (False, True))
+    assert windows < rows
+    assert 0.1 + 1e-5 * windows == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_source_that_ignores_the_cap_gives_what_it_gives() -> None:
@@ -78,7 +84,7 @@ def test_no_rows_are_told(empty: Callable[[int], list[Sample] | None]) -> None:
         found = empty(rows)
         return Job(0.3, 1e-6).run(rows) if found is None else found
 
-    known = sized(run, None, 1.0)
+    known = sized(run, None, 1.0, lambda: False)
     assert (known == 0) == (empty(80_000) == [])
 
 

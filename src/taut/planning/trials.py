@@ -100,13 +100,14 @@ def sized(
     run: Callable[[int], Sequence[Sample]],
     rate: float | None,
     objective: float | None,
+    windowed: Callable[[], bool],
 ) -> int:
     """Rows of a large batch, found by trying; 0 if no batch had a row.
 
     ``run`` lets some batches of so many rows run, and gives the last of them. It is to take as long
     as can be on time: with batches one after another, a row is out after two of them at the latest,
-    and so is the result of a window that ends as a batch starts. What a row costs cannot be told
-    from small batches, nor from the first ones of a process: so they become larger step by step.
+    and the result of a window after three. What a row costs cannot be told from small batches, nor
+    from the first ones of a process: so they become larger step by step.
     """
     small, large = guesses(rate)
     few = typical_of(run(small))
@@ -122,7 +123,7 @@ def sized(
     for step in range(_SIZES + 1):
         each = max(1e-9, (many.total - few.total) / (many.rows - few.rows))
         fixed = max(0.0, few.total - each * few.rows)
-        part = fixed if objective is None else objective / 2.0 - fixed
+        part = fixed if objective is None else objective / (3.0 if windowed() else 2.0) - fixed
         wanted = min(_LONGEST_S, max(_SHORTEST_S, part))
         rows = wanted / each
         if step == _SIZES or many.total >= _NEAR * (fixed + wanted):

@@ -142,7 +142,7 @@ class Case:
         def warmed(rows: int) -> list[Sample]:
             return self._profiled(most.but(cap=rows), next(seeds))[-3:]
 
-        large = sized(warmed, self._density, self.slo.seconds)
+        large = sized(warmed, self._density, self.slo.seconds, lambda: windowed)
         samples = [
             sample
             for settings in trials(cluster, large)

@@ -107,7 +107,7 @@ def take(
             finally:
                 trial.stop()
 
-        large = sized(warmed, rate, slo.seconds if slo else None)
+        large = sized(warmed, rate, slo.seconds if slo else None, lambda: windows is not None)
         if not large:
             raise ProfileError(
                 f"{name}: no batch had a row: does its source have rows, and does its sink write "
