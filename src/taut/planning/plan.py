@@ -377,8 +377,12 @@ def warnings_of(profile: Profile, costs: Costs, choice: Choice, latency: Latency
 
 
 def rounded(seconds: float) -> float:
-    """Seconds with three digits, for a person."""
-    if not math.isfinite(seconds) or seconds <= 0.0:
+    """Seconds with three digits, for a person; what is less than a microsecond is nothing.
+
+    >>> rounded(1.23456), rounded(4e-17)
+    (1.23, 0.0)
+    """
+    if not math.isfinite(seconds) or seconds < 1e-6:
         return 0.0
     digits = 2 - math.floor(math.log10(seconds))
     return round(seconds, digits)

@@ -42,6 +42,16 @@ def test_shares_within_bounds_are_counted() -> None:
     assert "words.plan_rate" not in told
 
 
+def test_predictions_for_the_speed_of_the_machine_are_counted_apart() -> None:
+    slow = Compared("l1-r1-t0-10", 10, 0.7, 1.4, measured(), speed=0.7, at_speed=(1.0, 2.0))
+    fast = Compared("l1-r1-t0-90", 90, 1.0, 2.0, measured(), speed=1.3, at_speed=(0.7, 2.1))
+    told = figures("words", [slow, fast], Rates())
+    assert (told["words.mean_within_15"], told["words.p99_within_20"]) == (0.5, 0.5)
+    assert told["words.l1-r1-t0-10.machine_speed"] == 0.7
+    assert told["words.mean_within_15_at_speed"] == 0.5
+    assert told["words.p99_within_20_at_speed"] == 1.0
+
+
 def test_rates_that_were_not_measured_are_left_out() -> None:
     held = Rates(plan_rate=100.0, plan_measured=measured(), plan_held=True)
     told = figures("words", [], held)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taut.bench.plan.run import Measured
 
@@ -12,13 +12,23 @@ MEAN_WITHIN, P99_WITHIN = 0.15, 0.20
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Settings at a rate: what was predicted, what was measured."""
+    """Settings at a rate: what was predicted, what was measured.
+
+    Attributes
+    ----------
+    speed
+        Of the machine while it was measured, as a multiple of what it was when it was profiled.
+    at_speed
+        Mean and p99, as predicted for a machine of that speed.
+    """
 
     name: str
     rate: int
     mean: float
     p99: float
     measured: Measured
+    speed: float | None = None
+    at_speed: tuple[float, float] | None = None
 
     @property
     def mean_off(self) -> float:
@@ -55,11 +65,10 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
             f"{workload}.{point.name}.predicted_p99_s": round(point.p99, 4),
             f"{workload}.{point.name}.measured_p99_s": round(point.measured.p99, 4),
         }
-    if compared:
-        means = [abs(point.mean_off) <= MEAN_WITHIN for point in compared]
-        tails = [abs(point.p99_off) <= P99_WITHIN for point in compared]
-        told[f"{workload}.mean_within_15"] = round(sum(means) / len(means), 4)
-        told[f"{workload}.p99_within_20"] = round(sum(tails) / len(tails), 4)
+        if point.speed is not None:
+            told[f"{workload}.{point.name}.machine_speed"] = round(point.speed, 3)
+    told |= _within(workload, "", compared)
+    told |= _within(workload, "_at_speed", [_corrected(each) for each in compared if each.at_speed])
     if rates.plan_rate is not None and rates.plan_measured is not None:
         told |= {
             f"{workload}.plan_rate": round(rates.plan_rate, 1),
@@ -71,3 +80,21 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
     if rates.found_rate:
         told[f"{workload}.best_found_rate"] = round(rates.found_rate, 1)
     return told
+
+
+def _within(workload: str, kind: str, compared: Sequence[Compared]) -> dict[str, float]:
+    """Shares of points that are near enough."""
+    if not compared:
+        return {}
+    means = [abs(point.mean_off) <= MEAN_WITHIN for point in compared]
+    tails = [abs(point.p99_off) <= P99_WITHIN for point in compared]
+    return {
+        f"{workload}.mean_within_15{kind}": round(sum(means) / len(means), 4),
+        f"{workload}.p99_within_20{kind}": round(sum(tails) / len(tails), 4),
+    }
+
+
+def _corrected(point: Compared) -> Compared:
+    assert point.at_speed is not None
+    mean, p99 = point.at_speed
+    return replace(point, mean=mean, p99=p99)

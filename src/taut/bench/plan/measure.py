@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from time import monotonic
 
+from taut.bench.pace import Pace
 from taut.bench.place import Place, spark_session
 from taut.bench.plan.figures import Compared, Rates, figures
 from taut.bench.plan.jobs import WORKLOADS, app
@@ -72,7 +73,7 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
     if spec.workload not in WORKLOADS:
         raise BenchError(f"workload {spec.workload!r}: one of {', '.join(WORKLOADS)}")
     record = Record("plan", asdict(spec))
-    with spark_session(f"local[{spec.cores}]") as place:
+    with Pace() as pace, spark_session(f"local[{spec.cores}]") as place:
         # a JVM gets faster for minutes: a first profile only tells what to warm it with
         cold, record.options["cold_profile_s"] = profiled(
             place, spec, watch, "warm-up", PROFILED_RATE
@@ -80,10 +81,12 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         # windows and sessions hold as many rows as they will when the plan runs, or about that
         settings, sustained = _sustained(cold, slo)
         density = record.options["profiled_rate"] = round(sustained)
-        trial = Trial(place, spec, slo, watch)
+        trial = Trial(place, spec, slo, watch, pace)
         trial.settle(settings, density)
         for _ in range(_PROFILES):
+            taken = monotonic()
             profile, record.options["profile_s"] = profiled(place, spec, watch, "profile", density)
+            trial.loop_s = pace.took(taken, monotonic())
             _, sustained = _sustained(profile, slo)
             if profile.windows is None or sustained < _DENSER * density:
                 break
@@ -176,15 +179,24 @@ class Trial:
     spec: Spec
     slo: Slo
     watch: Watcher
+    pace: Pace | None = None
+    loop_s: float | None = None
+    """What the loop of the pace took when the job was profiled."""
 
     def compare(
         self, search: Search, settings: Settings, cluster: Cluster, rate: int, share: float
     ) -> Compared:
         """A point: predicted, then measured."""
         latency = predict(search.costs, settings, cluster, rate)
-        name = point_name(settings, share)
+        name, began = point_name(settings, share), monotonic()
         measured = self._run(settings, rate, self.spec.seconds, name)
-        return Compared(name, rate, latency.mean, latency.quantile(0.99), measured)
+        told = Compared(name, rate, latency.mean, latency.quantile(0.99), measured)
+        loop_s = self.pace.took(began, monotonic()) if self.pace else None
+        if loop_s is None or self.loop_s is None:
+            return told
+        speed = self.loop_s / loop_s
+        latency = predict(search.costs, settings, replace(cluster, speed=speed), rate)
+        return replace(told, speed=speed, at_speed=(latency.mean, latency.quantile(0.99)))
 
     def settle(self, settings: Settings, rate: int) -> None:
         """Let it run until a JVM has compiled what it runs most."""

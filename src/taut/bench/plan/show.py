@@ -33,11 +33,12 @@ def table(workload: str, compared: Sequence[Compared]) -> Table:
 
     made = Table(
         title=f"{workload}: predicted and measured; l lanes, r reducers, t trigger in ms, then per "
-        "cent of what that sustains",
+        "cent of what that sustains; machine: how fast it was then, as when it was profiled",
         title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
     )  # fmt: skip
     made.add_column("settings", no_wrap=True)
-    for head in ("rows/s", "mean s", "predicted", "off", "p99 s", "predicted", "off"):
+    heads = ("rows/s", "mean s", "predicted", "off", "p99 s", "predicted", "off", "machine")
+    for head in heads:
         made.add_column(head, justify="right", no_wrap=True)
     for point in compared:
         made.add_row(
@@ -49,6 +50,7 @@ def table(workload: str, compared: Sequence[Compared]) -> Table:
             f"{point.measured.p99:.3f}",
             f"{point.p99:.3f}",
             _off(point.p99_off, P99_WITHIN),
+            "" if point.speed is None else f"{point.speed:.2f}",
         )
     return made
 
