@@ -31,8 +31,6 @@ _STEP = 1.05
 _LONGEST_STEP = 1.5
 _CLIMBS = 14
 _TENTH, _HALF = 0.1, 0.5
-_PROFILES, _DENSER = 4, 1.15
-"""Profiles at most, and how much more a plan may have than the last, of jobs with windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +81,9 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         density = record.options["profiled_rate"] = round(sustained)
         trial = Trial(place, spec, slo, watch, pace)
         trial.settle(settings, density)
-        for _ in range(_PROFILES):
-            taken = monotonic()
-            profile, record.options["profile_s"] = profiled(place, spec, watch, "profile", density)
-            trial.loop_s = pace.took(taken, monotonic())
-            _, sustained = _sustained(profile, slo)
-            if profile.windows is None or sustained < _DENSER * density:
-                break
-            # denser windows have fewer states for as many rows, which then cost less
-            density = record.options["profiled_rate"] = round(sustained)
+        taken = monotonic()
+        profile, record.options["profile_s"] = profiled(place, spec, watch, "profile", density)
+        trial.loop_s = pace.took(taken, monotonic())
         if spec.keep is not None:
             profile.save(spec.keep)
         began = monotonic()
