@@ -59,7 +59,7 @@ def compare(folder: Path, what: str, kind: str) -> None:
     counts = defaultdict(list)
     for row in sorted(updates, key=lambda row: row["n"]):
         assert row["key"] == key_of(row["n"])
-        window = -(-row["n"] // 2_000) if kind == "windowed" else 0
+        window = row["n"] // 2_000 if kind == "windowed" else 0
         counts[row["key"], window].append(row["count"])
     for told in counts.values():
         # rows of a crowd are not worked on in the order of their numbers

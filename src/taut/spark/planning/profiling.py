@@ -45,6 +45,8 @@ _LEAST_TURNS = 2
 """That each query has, also if that takes longer than it should."""
 _NEEDED = 4
 """Two settings with small and large batches: without them there is nothing to plan from."""
+_AS_LONG = 2.0
+"""Times what the needed ones took to begin, that has to be left for the others: some for turns."""
 _WARM_UPS = 13.0
 """Of the seconds of a profile, the most that one of the runs of its warm-up takes is a part."""
 
@@ -129,8 +131,10 @@ def take(
 
             first = seconds * (1.0 - CLOSER) if slo else seconds
             todo = trials(cluster, large)
+            before = rounds.left(first)
             rounds.begin(todo[:_NEEDED])
-            if rounds.left(first) > 0.0:
+            # in a new session all of that is slow, and would be again
+            if rounds.left(first) > _AS_LONG * (before - rounds.left(first)):
                 rounds.begin(todo[_NEEDED:])
             rounds.run(first, BATCHES)
             profile = so_far()
