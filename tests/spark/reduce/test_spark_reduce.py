@@ -105,7 +105,7 @@ def test_windows_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None
     out, shed, _ = run(spark, tmp_path, frame, windowed_words("2 s"), time="time")
     window = F.window("time", "2 seconds")
     counted = load.batch(spark).groupBy("key", window.end.cast("double").alias("end")).count()
-    # the row at the end of the window before it is the first that is not out yet
+    # no row has come from beyond the end of the last window
     over = START + ROWS / RATE - 2.0
     assert START % 2.0 == 0.0
     expected = Counter(tuple(row) for row in counted.where(F.col("end") <= over).collect())
