@@ -101,10 +101,11 @@ print(fold(per_window, [(1.0, "a", 2), (2.0, "a", 3), (31.0, "a", 4)])[0])
 """
     script = tmp_path / "page.py"
     script.write_text("\n".join([*blocks, folded]))
-    *_, counted, late, windowed = run([str(script)], tmp_path).splitlines()
+    said = run([str(script)], tmp_path)
+    *_, counted, late, windowed = said.splitlines()
     results = ast.literal_eval(counted)
-    assert (results[0], results[-1], len(results)) == (("be", 1), ("to", 2), 10)
-    assert (late, windowed) == ("[]", "[('a', 30.0, 5), ('a', 60.0, 4)]")
+    assert (results[0], results[-1], len(results)) == (("be", 1), ("to", 2), 10), said
+    assert (late, windowed) == ("[]", "[('a', 30.0, 5), ('a', 60.0, 4)]"), said
 
 
 @pytest.mark.spark

@@ -347,5 +347,18 @@ def test_rows_may_become_cheaper() -> None:
     assert longer.rate >= best.rate
 
 
+def test_a_line_without_a_knee_is_straight() -> None:
+    """Without one, rows before it are all rows, and their cost may stand in either place."""
+    costs = fit(profile(spread=0.0))
+    assert costs.knee == math.inf
+    fixed, tasks, each, beside, beyond, before = costs.weights["map"]
+    assert (beyond, before) == (0.0, 0.0)
+    swapped = replace(
+        costs, weights=costs.weights | {"map": (fixed, tasks, 0.0, beside, 0.0, each)}
+    )
+    for settings in (Settings(1, 1), Settings(2, 8)):
+        assert swapped.lines(settings, CLUSTER) == costs.lines(settings, CLUSTER)
+
+
 def _bent(rows: int, knee: float, row_us: float, beyond_us: float) -> float:
     return 1e-6 * (row_us * rows + beyond_us * max(0.0, rows - knee))

@@ -219,7 +219,8 @@ class Costs:
                     (self.skew, 0.0, 0.0, 1.0),
                 )
             )
-            line = Line(zero, rows - zero, out - zero, beyond - zero, self.knee)
+            bent = beyond - zero if math.isfinite(self.knee) else 0.0
+            line = Line(zero, rows - zero, out - zero, bent, self.knee)
             # a faster core is faster at all that it does
             told[phase] = line.times(apart / cluster.speed)
         return told

@@ -120,7 +120,7 @@ def test_every_policy_gives_what_a_fold_gives(
             open_ = {
                 place: state
                 for place, state in ends.items()
-                if place[1] >= round((EPOCH + latest - DELAY) * MICRO)
+                if place[1] > round((EPOCH + latest - DELAY) * MICRO)
             }
             assert world.states() == open_
             world.batch((), latest + 100.0)
