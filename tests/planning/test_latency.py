@@ -12,7 +12,7 @@ from tests.planning.synthetic import SIZES, profile, sample
 
 from taut.planning.latency import predict
 from taut.planning.phases import Costs, Line, fit, stage
-from taut.planning.profile import Profile, Windows
+from taut.planning.profile import Windows
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
@@ -213,58 +213,6 @@ def test_what_windows_put_out_is_not_free() -> None:
     for rate, finite in ((0.97 * some, True), (1.03 * some, False)):
         told = predict(many, Settings(2, 2), CLUSTER, rate)
         assert math.isfinite(told.mean) == finite
-
-
-def filling(power: float, *, apart: bool = True) -> Profile:
-    """Windows of 2 s at 60,000 rows/s, whose 8,000 keys grow with that power of their rows."""
-    known, windows = profile(window=2.0, spread=0.0), Windows(2.0, apart=apart)
-    samples = []
-    for nth, each in enumerate(known.samples):
-        # some are seen while they fill
-        newest = (nth % 7) * 0.25
-        filled = windows.filled(-9.0, 0.0, newest)
-        keys = round(8_000 * (filled / 2.0) ** power) if filled else 8_000
-        swept = each.rows / 60_000
-        samples.append(msgspec.structs.replace(each, state_rows=keys, swept=swept, filled=filled))
-    return msgspec.structs.replace(known, samples=samples, windows=windows)
-
-
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-def test_windows_with_fewer_rows_have_fewer_results(power: float) -> None:
-    costs = fit(filling(power))
-    assert (costs.dense, costs.fuller) == (pytest.approx(60_000), pytest.approx(power, abs=0.01))
-    half = costs.at(30_000)
-    assert half.most_out == pytest.approx(8_000 * 0.5**power, rel=0.01)
-    assert half.out_per_s == pytest.approx(4_000 * 0.5**power, rel=0.01)
-    constant = replace(costs, fuller=0.0)
-    settings = Settings(2, 2)
-    for rate, sign in ((5_000, -1), (60_000, 0), (66_000, 1)):
-        told, plain = (predict(each, settings, CLUSTER, rate) for each in (costs, constant))
-        more = told.mean - plain.mean
-        if sign * power == 0.0:
-            assert more == pytest.approx(0.0, abs=1e-3)
-        else:
-            assert sign * more > 1e-3
-    search = Search(costs, Slo("p99 <= 60 s"), margin=0.0)
-    most = search.ceiling(settings, CLUSTER)
-    for rate, finite in ((0.97 * most, True), (1.03 * most, False)):
-        assert math.isfinite(predict(costs, settings, CLUSTER, rate).mean) == finite
-
-
-def test_batches_that_close_several_windows_or_none_have_as_many_results_as_ended() -> None:
-    """Each sweeps one and a half windows: one or two end in it."""
-    known = profile(window=2.0, spread=0.0)
-    samples = [
-        msgspec.structs.replace(each, swept=3.0, out=8_000 * (1 + nth % 2))
-        for nth, each in enumerate(known.samples)
-    ]
-    costs = fit(msgspec.structs.replace(known, samples=samples))
-    assert costs.most_out == pytest.approx(8_000, rel=0.01)
-    assert costs.out_per_s == pytest.approx(4_000, rel=0.01)
-
-
-def test_states_of_windows_that_overlap_say_nothing_of_one() -> None:
-    assert fit(filling(0.5, apart=False)).fuller == 0.0
 
 
 def test_rows_bear_the_cost_of_results_that_are_always_the_same_share_of_them() -> None:

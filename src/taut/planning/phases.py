@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from taut.planning.filling import Filling, of_a_window
 from taut.planning.profile import PHASES, Profile, Sample, Windows, groups, typical
 from taut.planning.quantile import Floats
 from taut.planning.settings import Cluster, Settings
@@ -27,9 +28,6 @@ _ENOUGH = 3
 """Batches that are alike from which on their median counts in full."""
 _AGAIN, _LEAST_OFF = 4, 0.03
 """How often is fitted, with less weight on what is further off than others; and from what on."""
-_HALF_FULL = 0.5
-"""Of a window: what it holds by then says how its states grow; and batches that sweep as much."""
-_LEAST_RATE = 1e-9
 _DOUBT = 4
 """Batches at some settings from which on what they took counts for more than the fit of all."""
 
@@ -66,9 +64,11 @@ class Line:
     beyond, knee
         For every row past the knee, in addition: while a batch is small, rows are read as
         workers get ready, and cost little. Or below 0: the more rows, the fewer have a new key.
+    state
+        For every state of a window that is changed; how many those are, :meth:`filled` is told.
 
     >>> Line(0.1, 1e-3) + Line(0.2, 2e-3, 1.0)
-    Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf)
+    Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf, state=0.0)
     >>> float(Line(1.0, 0.1, 0.0, 0.2, 10).at(20))
     5.0
     """
@@ -78,6 +78,7 @@ class Line:
     out: float = 0.0
     beyond: float = 0.0
     knee: float = math.inf
+    state: float = 0.0
 
     def __add__(self, other: Line) -> Line:
         return self._with(other, 1.0)
@@ -93,6 +94,7 @@ class Line:
             self.beyond + sign * other.beyond,
             # of one fit all lines bend at the same place, if they do
             min(self.knee, other.knee),
+            self.state + sign * other.state,
         )
 
     def times(self, factor: float) -> Line:
@@ -103,11 +105,20 @@ class Line:
             each=factor * self.each,
             out=factor * self.out,
             beyond=factor * self.beyond,
+            state=factor * self.state,
         )
 
     def bearing(self, ratio: float) -> Line:
         """With so many rows out for each row in, and their cost put on that."""
-        return Line(self.fixed, self.each + ratio * self.out, 0.0, self.beyond, self.knee)
+        return replace(self, each=self.each + ratio * self.out, out=0.0)
+
+    def filled(self, filling: Filling | None) -> Line:
+        """With the cost of states put on the rows that change them."""
+        if filling is None or not self.state:
+            return self
+        steady, more, upto = filling.slopes
+        each = self.each + self.state * (steady + more)
+        return replace(self, each=each, beyond=-self.state * more, knee=upto, state=0.0)
 
     @property
     def steepest(self) -> float:
@@ -155,9 +166,8 @@ class Costs:
         The share of all rows that one reducer has beside its part of the others.
     windows, out_per_s
         When they end, and how many rows they put out, by the second.
-    dense, fuller
-        Rows that a second of windows held when they were measured; and the power of that with which
-        their results grow: 0 if all keys are in every window, 1 if each row has a key of its own.
+    filling
+        How windows fill, where there are some and it could be told.
     apart, seen
         By lanes and reducers, what batches at just these took, as a multiple of what the fit of all
         settings says, and how many there were. The same tasks on a larger cluster take no longer,
@@ -177,20 +187,19 @@ class Costs:
     skew: float = 0.0
     windows: Windows | None = None
     out_per_s: float = 0.0
-    dense: float = 0.0
-    fuller: float = 0.0
+    filling: Filling | None = None
     faster: float = 0.0
     apart: Mapping[tuple[int, int], float] = field(default_factory=dict)
     seen: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def at(self, rate: float) -> Costs:
-        """With as many results of windows as they have at so many rows a second."""
-        if not self.fuller:
+        """With windows as full as they are at so many rows a second."""
+        if self.filling is None:
             return self
-        rate = max(rate, _LEAST_RATE)
-        times = (rate / self.dense) ** self.fuller
+        filling = self.filling.at(rate)
+        times = filling.results / self.filling.results
         most_out, out_per_s = round(times * self.most_out), times * self.out_per_s
-        return replace(self, most_out=most_out, out_per_s=out_per_s, dense=rate)
+        return replace(self, most_out=most_out, out_per_s=out_per_s, filling=filling)
 
     def ratio(self, rows: float = math.inf) -> float:
         """Rows out for each row in, of a batch with so many."""
@@ -199,6 +208,10 @@ class Costs:
         sizes, shares = zip(*self.ratios, strict=True)
         rows = min(max(rows, sizes[0]), sizes[-1])
         return float(np.interp(math.log(rows), np.log(sizes), shares))
+
+    def on_rows(self, line: Line, ratio: float) -> Line:
+        """With all that it costs put on rows: their results, and states of windows."""
+        return line.bearing(ratio).filled(self.filling)
 
     def error_at(self, settings: Settings) -> float:
         """What of the fit's error is left at these settings, by what was seen at just these."""
@@ -210,17 +223,18 @@ class Costs:
         told = {}
         apart = self.apart.get((settings.lanes, settings.reducers), 1.0)
         for phase in PHASES:
-            zero, rows, out, beyond = (
+            zero, rows, out, beyond, state = (
                 float(np.dot(self.weights[phase], _features(phase, settings, cluster, *point)))
                 for point in (
                     (self.skew, 0.0, 0.0),
                     (self.skew, 1.0, 0.0),
                     (self.skew, 0.0, 1.0),
                     (self.skew, 0.0, 0.0, 1.0),
+                    (self.skew, 0.0, 0.0, 0.0, 1.0),
                 )
             )
             bent = beyond - zero if math.isfinite(self.knee) else 0.0
-            line = Line(zero, rows - zero, out - zero, bent, self.knee)
+            line = Line(zero, rows - zero, out - zero, bent, self.knee, state - zero)
             # a faster core is faster at all that it does
             told[phase] = line.times(apart / cluster.speed)
         return told
@@ -240,12 +254,16 @@ def fit(profile: Profile) -> Costs:
     # rows of which always the same share comes out bear the cost of what does: a model of windows
     # takes results for something that comes once in a while, and rows for all that limits a rate
     apart_from_rows = _told_apart(points)
-    knee = _knee(points)
+    windows = profile.windows
+    most_out = of_a_window(profile.samples, windows)
+    filling = Filling.of(profile.samples, windows, most_out)
+    # what bends a line is known then
+    knee = math.inf if filling else _knee(points)
     few = np.sqrt([min(_ENOUGH, len(group)) / _ENOUGH for group in alike])
     counts = few
 
     def fit_of(phase: str, skew: float) -> tuple[tuple[float, ...], float]:
-        form = knee, skew
+        form = knee, skew, filling
         rows = [
             many * np.array(_of(phase, point, profile.cluster, form, apart_from_rows)) / point.total
             for point, many in zip(points, counts, strict=True)
@@ -258,7 +276,7 @@ def fit(profile: Profile) -> Costs:
         return tuple(float(weight) for weight in found), float(off)
 
     def of_all(sample: Sample) -> float:
-        form = knee, skew
+        form = knee, skew, filling
         return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, form))) for p in PHASES)
 
     skew = 0.0
@@ -279,9 +297,6 @@ def fit(profile: Profile) -> Costs:
     factors = [sample.total / fitted(sample) for sample in profile.samples if fitted(sample) > 0.0]
     # what settings are off by that were not tried is what the fit of all is off by
     errors = [point.total / of_all(point) - 1.0 for point in points if of_all(point) > 0.0]
-    windows = profile.windows
-    most_out = _of_a_window(profile.samples, windows)
-    dense, fuller = _filling(profile.samples, windows, most_out)
     return Costs(
         weights=weights,
         factors=np.sort(np.array(factors)),
@@ -293,8 +308,7 @@ def fit(profile: Profile) -> Costs:
         skew=skew,
         windows=windows,
         out_per_s=most_out / windows.every if windows else 0.0,
-        dense=dense,
-        fuller=fuller,
+        filling=filling,
         faster=_faster(alike),
         apart=apart,
         seen=Counter((sample.lanes, sample.reducers) for sample in profile.samples),
@@ -340,49 +354,6 @@ def _ratios(points: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
     return tuple(told)
 
 
-def _of_a_window(samples: Sequence[Sample], windows: Windows | None) -> int:
-    """Rows that came out for one window; or at most, of a batch, where that cannot be told.
-
-    A batch that reads a backlog may close several, or none: as many as ended in what was swept, on
-    average. Batches that are much shorter than windows have too few of them for an average.
-    """
-    long = _long(samples, windows)
-    if windows is None or not long:
-        return max(one.out for one in samples)
-    swept = sum(one.swept for one in long)
-    return round(windows.every * sum(one.out for one in long) / swept)
-
-
-def _long(samples: Sequence[Sample], windows: Windows | None) -> list[Sample]:
-    """Batches that swept half a window at least, if results came out with any of them."""
-    long = [one for one in samples if windows and one.swept >= _HALF_FULL * windows.every]
-    return long if any(one.out for one in long) else []
-
-
-def _filling(
-    samples: Sequence[Sample], windows: Windows | None, most_out: int
-) -> tuple[float, float]:
-    """Rows in a second of windows, and the power of that with which their results grow.
-
-    The states of a window that is still filling are the results that it would have with as few rows
-    as it has by then.
-    """
-    if windows is None or not most_out:
-        return 0.0, 0.0
-    # of what was swept by the same batches as were results
-    known = _long(samples, windows) or [sample for sample in samples if sample.swept]
-    swept = sum(sample.swept for sample in known)
-    dense = sum(sample.rows for sample in known) / swept if swept else 0.0
-    if not dense:
-        return 0.0, 0.0
-    powers = [
-        math.log(most_out / sample.state_rows) / math.log(windows.every / sample.filled)
-        for sample in samples
-        if sample.state_rows and 0.0 < sample.filled < _HALF_FULL * windows.every
-    ]
-    return dense, min(1.0, max(0.0, median(powers))) if powers else 0.0
-
-
 def _told_apart(points: Sequence[Sample]) -> bool:
     """Whether rows out are more than a share of rows in, the same in all batches."""
     share = sum(point.out for point in points) / max(1, sum(point.rows for point in points))
@@ -411,12 +382,16 @@ def _of(
     phase: str,
     sample: Sample,
     cluster: Cluster,
-    form: tuple[float, float],
+    form: tuple[float, float, Filling | None],
     with_out: bool = True,
 ) -> Sequence[float]:
-    (knee, skew), settings = form, Settings(sample.lanes, sample.reducers)
+    (knee, skew, filling), settings = form, Settings(sample.lanes, sample.reducers)
     out = sample.out if with_out else 0.0
-    return _features(phase, settings, cluster, skew, sample.rows, out, max(0.0, sample.rows - knee))
+    beyond, changed = max(0.0, sample.rows - knee), 0.0
+    if filling is not None:
+        dense = sample.rows / sample.swept if sample.swept else filling.dense
+        changed = filling.at(dense).changed(sample.rows)
+    return _features(phase, settings, cluster, skew, sample.rows, out, beyond, changed)
 
 
 def _features(
@@ -427,12 +402,16 @@ def _features(
     rows: float,
     out: float,
     beyond: float = 0.0,
+    changed: float = 0.0,
 ) -> Sequence[float]:
-    """What the seconds of a phase are linear in; ``beyond`` are rows past the knee."""
+    """What the seconds of a phase are linear in.
+
+    ``beyond`` are rows past the knee, ``changed`` states of windows.
+    """
     if phase in ("map", "reduce"):
         tasks = settings.lanes if phase == "map" else settings.reducers
         share, beside = stage(tasks, cluster, skew if phase == "reduce" else 0.0)
-        # with the last two a line may become steeper past the knee, or flatter
+        # with the rows past the knee and before it a line may become steeper there, or flatter
         of = (
             1.0,
             tasks / cluster.slots,
@@ -440,6 +419,8 @@ def _features(
             rows * share * beside,
             beyond * share,
             (rows - beyond) * share,
+            changed * share,
+            changed * share * beside,
         )
         return of if phase == "map" else (*of, out * share)
     if phase in ("write", "after"):

@@ -102,14 +102,14 @@ class Search:
         if each <= 0.0:
             raise PlanError("the profile shows no cost of a row: it needs batches of two sizes")
         free = 1.0 / (float(costs.factors.mean()) * self._scale(settings))
-        if not costs.fuller:
+        if costs.filling is None:
             return max(0.0, free - _drain(costs, whole)) / each
-        # the more rows, the more results, and the less time for rows
+        # the more rows, the more states and results, and the less time for rows
+        result = (whole.out + whole.state) * costs.out_per_s / costs.filling.results
         low, high = 0.0, free / each
         for _ in range(_HALVINGS):
             rate = (low + high) / 2.0
-            results = costs.out_per_s * (rate / costs.dense) ** costs.fuller
-            left = free - whole.out * results - rate * each
+            left = free - result * costs.filling.at(rate).results - rate * each
             low, high = (rate, high) if left > 0.0 else (low, rate)
         return low
 
@@ -178,8 +178,8 @@ class Search:
         idle = 1.0 - _drain(costs, whole)
         closing = whole.out * costs.most_out if costs.windows else 0.0
         ratio = 0.0 if costs.windows else costs.ratio()
-        written = (whole - lines["after"]).bearing(ratio)
-        whole = whole.bearing(ratio)
+        written = costs.on_rows(whole - lines["after"], ratio)
+        whole = costs.on_rows(whole, ratio)
         bends = whole.beyond or written.beyond
         lines_of = ([each.tangents()[0], each.tangents()[-1]] for each in (whole, written))
         rates = [

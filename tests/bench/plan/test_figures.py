@@ -214,6 +214,34 @@ def test_what_is_found_has_to_hold_as_long_as_the_plan(
         assert told.found is None
 
 
+@pytest.mark.parametrize(
+    ("held", "holds_up_to", "rule_rate"),
+    [(True, 1.2, 1.2), (True, 1.0, 1.0), (True, 0.5, 1 / 1.05), (False, 0.8, 0.8)],
+)
+def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
+    held: bool, holds_up_to: float, rule_rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many tasks as cores reach 1.2 times the plan's rate in seconds."""
+    slo = Slo("p99 <= 2 s")
+    plan = make(profile(), slo, None, [Cluster(1, 2)])
+
+    def ran(
+        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
+    ) -> Measured:
+        if name == "plan":
+            return measured(p99=1.9 if held else 2.1)
+        bound = 1.2 if settings == Settings(2, 2) else 0.4
+        if seconds == trial.spec.hold_s:
+            bound = min(bound, holds_up_to)
+        return measured(p99=1.0 if rate <= bound * plan.rate else 3.0)
+
+    monkeypatch.setattr(Trial, "_run", ran)
+    trial = Trial(None, Spec(slo=str(slo)), slo, lambda progress: None)  # type: ignore[arg-type]
+    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2))
+    assert told.rule_rate == pytest.approx(rule_rate * plan.rate, rel=0.06)
+    assert told.found_rate == pytest.approx(max(float(held), rule_rate) * plan.rate, rel=0.06)
+
+
 @pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])
 def test_what_is_not_measured_is_refused_at_once(slo: str) -> None:
     told = CliRunner().invoke(main, ["bench", "plan", "--slo", slo])

@@ -203,28 +203,21 @@ class Trial:
         told.plan_held = held.of(self.slo) <= self.slo.seconds
         if not self.spec.search:
             return told
-        rule = self._rules(told, search, cluster)
         known = plan.rate if told.plan_held else 0.0
-        best = max(known, told.rule_rate)
-        better = [(told.rule_rate, rule)] if rule and told.rule_rate > known else []
+        self._rules(told, search, cluster, known)
+        best = least = max(known, told.rule_rate)
+        better = []
         for settings in every(cluster, {0.0, plan.settings.trigger}):
             found = self.climb(settings, best * _STEP or plan.rate, best, f"search {settings}")
-            if found > best:
+            if found:
                 best = found
                 better.append((found, settings))
-        told.found_rate = known
-        # what was found in seconds has to hold as long as the plan has
-        while better:
-            found, settings = better.pop()
-            if self._holds(settings, found):
-                told.found_rate, told.found = found, str(settings)
-                break
-            if found > _STEP * max(known, _HALF * best):
-                better = sorted([*better, (found / _STEP, settings)], key=lambda each: each[0])
+        told.found_rate, chosen = self._held(better, least)
+        told.found = str(chosen) if chosen else None
         return told
 
-    def _rules(self, told: Rates, search: Search, cluster: Cluster) -> Settings | None:
-        """The rule of thumb with the highest rate."""
+    def _rules(self, told: Rates, search: Search, cluster: Cluster, known: float) -> None:
+        """The rule of thumb with the highest rate; ``known``: the plan's, if it held."""
         rules = {
             name: settings
             for name, settings in rules_of_thumb(cluster).items()
@@ -235,12 +228,31 @@ class Trial:
             name: search.highest(settings, cluster) or told.plan_rate or 0.0
             for name, settings in rules.items()
         }
+        found: list[tuple[float, Settings]] = []
+        best = 0.0
         for name in sorted(rules, key=lambda name: -guessed[name]):
-            start = max(guessed[name], told.rule_rate * _STEP)
-            found = self.climb(rules[name], start, told.rule_rate, name)
-            if found > told.rule_rate:
-                told.rule_rate, told.rule = found, name
-        return rules[told.rule] if told.rule else None
+            rate = self.climb(rules[name], max(guessed[name], best * _STEP), best, name)
+            if rate:
+                best, told.rule = rate, name
+                found.append((rate, rules[name]))
+        # one that is a step below the plan anyway need not show for how long it holds
+        told.rule_rate, chosen = self._held(found, min(best, known / _STEP or _HALF * best))
+        told.rule = next((name for name in rules if rules[name] == chosen), told.rule)
+
+    def _held(
+        self, found: Iterable[tuple[float, Settings]], least: float
+    ) -> tuple[float, Settings | None]:
+        """The highest rate that holds as long as the plan has to; ``least``, if none above it does.
+
+        Rates that were found in seconds often do not, and are tried again a step lower.
+        """
+        left = sorted(found, key=_rate)
+        while left and _rate(left[-1]) > least:
+            rate, settings = left.pop()
+            if self._holds(settings, rate):
+                return rate, settings
+            left = sorted([*left, (rate / _STEP, settings)], key=_rate)
+        return least, None
 
     def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
         """The highest rate that is on time, to 5 %; 0 if it is not above ``least``.
@@ -284,6 +296,10 @@ class Trial:
             self.place, spec.workload, settings, rate, seconds, spec.warm_up_s, name, self.watch,
             patience=max(10.0, 3.0 * self.slo.seconds), give_up=give_up,
         )  # fmt: skip
+
+
+def _rate(found: tuple[float, Settings]) -> float:
+    return found[0]
 
 
 def every(cluster: Cluster, triggers: Iterable[float] = (0.0,)) -> Sequence[Settings]:
