@@ -138,6 +138,24 @@ def test_a_batch_changes_the_states_of_the_windows_it_is_in(rows: int) -> None:
     assert filling.changed(rows) == pytest.approx(known, rel=0.1, abs=0.12 * filling.results)
 
 
+@pytest.mark.parametrize(("trigger", "windows"), [(0.25, 1), (0.5, 1), (1.0, 1), (2.0, 2)])
+def test_batches_by_the_clock_begin_and_end_where_windows_do(trigger: float, windows: int) -> None:
+    """With whole windows, or within one, there are fewer states to change."""
+    costs, rows = fit(zipfian(60_000)), round(60_000 * trigger)
+    assert costs.filling is not None
+    paced = costs.paced(Settings(2, 2, trigger)).filling
+    assert paced is not None
+    known = windows * keys_of(rows / windows)
+    assert paced.changed(rows) == pytest.approx(known, rel=0.15)
+    assert known < changed_by(rows, 60_000)
+    for unpaced in (costs.paced(Settings(2, 2, 0.7)), costs.paced(Settings(2, 2))):
+        assert unpaced.filling == costs.filling
+    later = replace(costs, windows=Windows(1.0, phase=0.1)).paced(Settings(2, 2, trigger))
+    assert later.filling == costs.filling
+    whole = Work.of(costs, Settings(2, 2, trigger), CLUSTER).whole
+    assert whole.at(rows) < Work.of(costs, Settings(2, 2), CLUSTER).whole.at(rows)
+
+
 def test_the_cost_of_states_is_not_taken_for_one_of_rows() -> None:
     """A row of windows four times as dense costs less, as the job was made to cost."""
     dense, settings = 60_000, Settings(2, 2)

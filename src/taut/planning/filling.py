@@ -17,6 +17,7 @@ _NOT_FULL = 0.75
 """Of a window: what it holds until then says how its states grow."""
 _LEAST_RATE = 1e-9
 _LEAST_POWER = 0.05
+_DIGITS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Filling:
     power, fades
         With which power of its rows they grow: 0 if all keys are in every window, 1 if each row has
         a key of its own. And how much smaller that is with e times as many rows.
+    batch
+        Seconds of batches that begin and end where windows do; 0 if they do anywhere.
 
     >>> twice = Filling(1_000.0, 2.0, 100.0, 0.5, 0.1).at(2_000.0)
     >>> round(twice.results, 1), round(twice.power, 3)
@@ -45,6 +48,7 @@ class Filling:
     results: float
     power: float
     fades: float = 0.0
+    batch: float = 0.0
 
     @classmethod
     def of(
@@ -88,6 +92,20 @@ class Filling:
             power=power,
         )
 
+    def paced(self, trigger: float, phase: float) -> Filling:
+        """With batches at this interval: by the clock, as windows are that end ``phase`` after it.
+
+        >>> windows = Filling(1.0, 2.0, 1.0, 0.5)
+        >>> [windows.paced(trigger, 0.0).batch for trigger in (0.0, 1.0, 3.0, 4.0)]
+        [0.0, 1.0, 0.0, 4.0]
+        >>> windows.paced(4.0, 1.0).batch
+        0.0
+        """
+        short, long = sorted((trigger, self.every))
+        if not short or not _whole(long / short) or not _whole(phase / short):
+            return self
+        return replace(self, batch=trigger)
+
     def _times(self, more: float) -> float:
         """Results with e to the power of ``more`` times as many rows, as multiples of those now."""
         if not self.fades:
@@ -110,6 +128,11 @@ class Filling:
         433.3
         """
         power = max(self.power, _LEAST_POWER)
+        if self.batch:
+            windows = self.batch / self.every
+            # all of some windows, or a part of one
+            states = self.results * (windows if windows >= 1.0 else windows**power)
+            return states / (self.dense * self.batch), 0.0, math.inf
         rows = self.dense * self.every
         share = (1.0 - power) / (1.0 + power)
         return self.results / rows, self.results / (power * rows), share * power * rows
@@ -117,7 +140,7 @@ class Filling:
     def changed(self, rows: float) -> float:
         """States that a batch of so many rows changes."""
         steady, more, upto = self.slopes
-        return steady * rows + more * min(rows, upto)
+        return steady * rows + (more * min(rows, upto) if more else 0.0)
 
 
 def of_a_window(samples: Sequence[Sample], windows: Windows | None) -> int:
@@ -137,3 +160,7 @@ def long(samples: Sequence[Sample], windows: Windows | None) -> list[Sample]:
     """Batches that swept half a window at least, if results came out with any of them."""
     found = [one for one in samples if windows and one.swept >= _LONG * windows.every]
     return found if any(one.out for one in found) else []
+
+
+def _whole(number: float) -> bool:
+    return abs(number - round(number)) < _DIGITS

@@ -262,6 +262,7 @@ class Work:
     @classmethod
     def of(cls, costs: Costs, settings: Settings, cluster: Cluster, scale: float = 1.0) -> Work:
         """``scale``: times what batches are expected to cost."""
+        costs = costs.paced(settings)
         lines = {phase: line.times(scale) for phase, line in costs.lines(settings, cluster).items()}
         every = sum(lines.values(), Line())
         ratio = 0.0 if costs.windows else costs.ratio()

@@ -209,6 +209,12 @@ class Costs:
         rows = min(max(rows, sizes[0]), sizes[-1])
         return float(np.interp(math.log(rows), np.log(sizes), shares))
 
+    def paced(self, settings: Settings) -> Costs:
+        """With batches at the interval of these settings, if they have one."""
+        if self.filling is None or self.windows is None:
+            return self
+        return replace(self, filling=self.filling.paced(settings.trigger, self.windows.phase))
+
     def on_rows(self, line: Line, ratio: float) -> Line:
         """With all that it costs put on rows: their results, and states of windows."""
         return line.bearing(ratio).filled(self.filling)

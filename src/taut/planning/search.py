@@ -171,7 +171,7 @@ class Search:
         the latency is linear in c. With an interval, c is given. Where rows of large batches cost
         more, the lower of what both lines say counts.
         """
-        costs = self.costs.at(self.ceiling(settings, cluster))
+        costs = self.costs.at(self.ceiling(settings, cluster)).paced(settings)
         scale = self._scale(settings) * float(costs.factors.mean())
         lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
         whole = sum(lines.values(), Line())

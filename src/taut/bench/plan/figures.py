@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from taut.bench.plan.run import Measured
 
@@ -43,11 +43,15 @@ class Compared:
 
 @dataclass(slots=True)
 class Rates:
-    """Highest rates on time: as planned, of rules of thumb, of all settings."""
+    """Highest rates on time: as planned, of rules of thumb, of all settings.
+
+    ``speeds`` are those of the machine while they were held, as in :class:`Compared`.
+    """
 
     plan_rate: float | None = None
     plan_measured: Measured | None = None
     plan_held: bool = False
+    speeds: dict[str, float] = field(default_factory=dict)
     rule: str | None = None
     rule_rate: float = 0.0
     found: str | None = None
@@ -79,6 +83,9 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
         told[f"{workload}.best_rule_of_thumb_rate"] = round(rates.rule_rate, 1)
     if rates.found_rate:
         told[f"{workload}.best_found_rate"] = round(rates.found_rate, 1)
+    told |= {
+        f"{workload}.{name}_machine_speed": round(speed, 3) for name, speed in rates.speeds.items()
+    }
     return told
 
 

@@ -183,12 +183,16 @@ class Trial:
         name, began = point_name(settings, share), monotonic()
         measured = self._run(settings, rate, self.spec.seconds, name)
         told = Compared(name, rate, latency.mean, latency.quantile(0.99), measured)
-        loop_s = self.pace.took(began, monotonic()) if self.pace else None
-        if loop_s is None or self.loop_s is None:
+        speed = self._speed(began)
+        if speed is None:
             return told
-        speed = self.loop_s / loop_s
         latency = predict(search.costs, settings, replace(cluster, speed=speed), rate)
         return replace(told, speed=speed, at_speed=(latency.mean, latency.quantile(0.99)))
+
+    def _speed(self, began: float) -> float | None:
+        """Of the machine since then, as a multiple of what it was when the job was profiled."""
+        loop_s = self.pace.took(began, monotonic()) if self.pace else None
+        return None if loop_s is None or self.loop_s is None else self.loop_s / loop_s
 
     def settle(self, settings: Settings, rate: int) -> None:
         """Let it run until a JVM has compiled what it runs most."""
@@ -197,9 +201,11 @@ class Trial:
 
     def rates(self, search: Search, plan: Plan, cluster: Cluster) -> Rates:
         """Whether the plan holds; and what others reach."""
-        told = Rates(plan_rate=plan.rate)
+        told, began = Rates(plan_rate=plan.rate), monotonic()
         held = self._run(plan.settings, round(plan.rate), self.spec.hold_s, "plan")
         told.plan_measured = held
+        if (speed := self._speed(began)) is not None:
+            told.speeds["plan"] = speed
         told.plan_held = held.of(self.slo) <= self.slo.seconds
         if not self.spec.search:
             return told
@@ -212,7 +218,7 @@ class Trial:
             if found:
                 best = found
                 better.append((found, settings))
-        told.found_rate, chosen = self._held(better, least)
+        told.found_rate, chosen = self._held(better, least, told, "best_found")
         told.found = str(chosen) if chosen else None
         return told
 
@@ -236,11 +242,12 @@ class Trial:
                 best, told.rule = rate, name
                 found.append((rate, rules[name]))
         # one that is a step below the plan anyway need not show for how long it holds
-        told.rule_rate, chosen = self._held(found, min(best, known / _STEP or _HALF * best))
+        least = min(best, known / _STEP or _HALF * best)
+        told.rule_rate, chosen = self._held(found, least, told, "best_rule_of_thumb")
         told.rule = next((name for name in rules if rules[name] == chosen), told.rule)
 
     def _held(
-        self, found: Iterable[tuple[float, Settings]], least: float
+        self, found: Iterable[tuple[float, Settings]], least: float, told: Rates, name: str
     ) -> tuple[float, Settings | None]:
         """The highest rate that holds as long as the plan has to; ``least``, if none above it does.
 
@@ -248,8 +255,10 @@ class Trial:
         """
         left = sorted(found, key=_rate)
         while left and _rate(left[-1]) > least:
-            rate, settings = left.pop()
+            (rate, settings), began = left.pop(), monotonic()
             if self._holds(settings, rate):
+                if (speed := self._speed(began)) is not None:
+                    told.speeds[name] = speed
                 return rate, settings
             left = sorted([*left, (rate / _STEP, settings)], key=_rate)
         return least, None
