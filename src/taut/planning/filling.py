@@ -1,4 +1,4 @@
-"""How windows fill: the states that a batch changes, and the results, by how dense rows are."""
+"""How windows fill: how many keys they have, and so results, by how dense rows are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from taut.planning.profile import Sample, Windows
 _LONG = 0.5
 """Of a window, what batches sweep of which some have results."""
 _NOT_FULL = 0.75
-"""Of a window: what it holds until then says how its states grow."""
+"""Of the rows of a window: what it holds until then says how its states grow."""
 _LEAST_RATE = 1e-9
-_LEAST_POWER = 0.05
-_DIGITS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,6 @@ class Filling:
     power, fades
         With which power of its rows they grow: 0 if all keys are in every window, 1 if each row has
         a key of its own. And how much smaller that is with e times as many rows.
-    batch
-        Seconds of batches that begin and end where windows do; 0 if they do anywhere.
 
     >>> twice = Filling(1_000.0, 2.0, 100.0, 0.5, 0.1).at(2_000.0)
     >>> round(twice.results, 1), round(twice.power, 3)
@@ -48,7 +44,6 @@ class Filling:
     results: float
     power: float
     fades: float = 0.0
-    batch: float = 0.0
 
     @classmethod
     def of(
@@ -65,12 +60,18 @@ class Filling:
         known = long(samples, windows) or [sample for sample in samples if sample.swept]
         swept = sum(sample.swept for sample in known)
         rows = sum(sample.rows for sample in known)
-        by_then = [
-            (math.log(windows.every / sample.filled), sample.state_rows)
-            for sample in samples
-            if sample.state_rows and 0.0 < sample.filled < _NOT_FULL * windows.every
-        ]
-        if not rows or not by_then:
+        if not rows:
+            return None
+        dense = rows / swept
+        by_then = []
+        for sample in samples:
+            if sample.state_rows and sample.filled > 0.0:
+                # profiles that were merged need not have been as dense
+                of_it = sample.rows / sample.swept if sample.swept else dense
+                share = of_it * sample.filled / (dense * windows.every)
+                if 0.0 < share < _NOT_FULL:
+                    by_then.append((-math.log(share), sample.state_rows))
+        if not by_then:
             return None
         before, states = (np.array(each, dtype=float) for each in zip(*by_then, strict=True))
         # the longer before it is full, the larger the power: more than one moment tells how much
@@ -79,7 +80,7 @@ class Filling:
             np.column_stack([before, fading]), np.maximum(0.0, np.log(results / states))
         )
         power, fades = min(1.0, float(power)), float(fades)
-        return cls(rows / swept, windows.every, results, power, fades)
+        return cls(dense, windows.every, results, power, fades)
 
     def at(self, rate: float) -> Filling:
         """With so many rows in a second of windows."""
@@ -92,20 +93,6 @@ class Filling:
             power=power,
         )
 
-    def paced(self, trigger: float, phase: float) -> Filling:
-        """With batches at this interval: by the clock, as windows are that end ``phase`` after it.
-
-        >>> windows = Filling(1.0, 2.0, 1.0, 0.5)
-        >>> [windows.paced(trigger, 0.0).batch for trigger in (0.0, 1.0, 3.0, 4.0)]
-        [0.0, 1.0, 0.0, 4.0]
-        >>> windows.paced(4.0, 1.0).batch
-        0.0
-        """
-        short, long = sorted((trigger, self.every))
-        if not short or not _whole(long / short) or not _whole(phase / short):
-            return self
-        return replace(self, batch=trigger)
-
     def _times(self, more: float) -> float:
         """Results with e to the power of ``more`` times as many rows, as multiples of those now."""
         if not self.fades:
@@ -113,34 +100,6 @@ class Filling:
         within = min(max(more, (self.power - 1.0) / self.fades), self.power / self.fades)
         below = min(0.0, more - within)
         return math.exp(self.power * within - self.fades * within**2 / 2.0 + below)
-
-    @property
-    def slopes(self) -> tuple[float, float, float]:
-        """States that a row changes of a large batch, how many more of a small one, and up to when.
-
-        A batch of n windows changes as many states as n of them have, and a share of one window's
-        more: for it begins within one and ends within another. On average over where it begins,
-        that share is (1 - power) / (1 + power). With less than a window, a power of the rows, which
-        is a line here too.
-
-        >>> steady, more, upto = Filling(1_000.0, 1.0, 100.0, 0.5).slopes
-        >>> round(4_000 * steady + upto * more, 1)
-        433.3
-        """
-        power = max(self.power, _LEAST_POWER)
-        if self.batch:
-            windows = self.batch / self.every
-            # all of some windows, or a part of one
-            states = self.results * (windows if windows >= 1.0 else windows**power)
-            return states / (self.dense * self.batch), 0.0, math.inf
-        rows = self.dense * self.every
-        share = (1.0 - power) / (1.0 + power)
-        return self.results / rows, self.results / (power * rows), share * power * rows
-
-    def changed(self, rows: float) -> float:
-        """States that a batch of so many rows changes."""
-        steady, more, upto = self.slopes
-        return steady * rows + (more * min(rows, upto) if more else 0.0)
 
 
 def of_a_window(samples: Sequence[Sample], windows: Windows | None) -> int:
@@ -160,7 +119,3 @@ def long(samples: Sequence[Sample], windows: Windows | None) -> list[Sample]:
     """Batches that swept half a window at least, if results came out with any of them."""
     found = [one for one in samples if windows and one.swept >= _LONG * windows.every]
     return found if any(one.out for one in found) else []
-
-
-def _whole(number: float) -> bool:
-    return abs(number - round(number)) < _DIGITS

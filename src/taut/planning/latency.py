@@ -262,26 +262,24 @@ class Work:
     @classmethod
     def of(cls, costs: Costs, settings: Settings, cluster: Cluster, scale: float = 1.0) -> Work:
         """``scale``: times what batches are expected to cost."""
-        costs = costs.paced(settings)
         lines = {phase: line.times(scale) for phase, line in costs.lines(settings, cluster).items()}
         every = sum(lines.values(), Line())
         ratio = 0.0 if costs.windows else costs.ratio()
-        whole, after = (costs.on_rows(line, ratio) for line in (every, lines["after"]))
+        whole, after = every.bearing(ratio), lines["after"].bearing(ratio)
         return cls(costs, lines, every, ratio, whole, after, float(costs.factors.mean()))
 
     def at(self, rate: float) -> Work:
         """With windows as full as they are at so many rows a second."""
         costs = self.costs.at(rate)
-        return self if costs is self.costs else self._with(costs, self.ratio)
+        return self if costs is self.costs else replace(self, costs=costs)
 
     def bearing(self, rows: float) -> Work:
         """With as many results as batches of so many rows have."""
         ratio = 0.0 if self.costs.windows else self.costs.ratio(rows)
-        return self if ratio == self.ratio else self._with(self.costs, ratio)
-
-    def _with(self, costs: Costs, ratio: float) -> Work:
-        whole, after = (costs.on_rows(line, ratio) for line in (self.every, self.lines["after"]))
-        return replace(self, costs=costs, ratio=ratio, whole=whole, after=after)
+        if ratio == self.ratio:
+            return self
+        whole, after = self.every.bearing(ratio), self.lines["after"].bearing(ratio)
+        return replace(self, ratio=ratio, whole=whole, after=after)
 
     @property
     def drain(self) -> float:
@@ -342,7 +340,7 @@ def _told(work: Work, batches: _Batches, rate: float, shape: str, seen: _Seen) -
         phases["batch of its last rows"] = seen.between
     for phase in PHASES[:-1]:
         line = work.lines[phase]
-        seconds = float(work.costs.on_rows(line, work.ratio).at(rows)) * work.mean
+        seconds = float(line.bearing(work.ratio).at(rows)) * work.mean
         closing = line.out * work.costs.most_out * work.mean if windows else 0.0
         phases[phase] = seconds + closing
     spans = seen.spans

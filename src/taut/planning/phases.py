@@ -64,11 +64,9 @@ class Line:
     beyond, knee
         For every row past the knee, in addition: while a batch is small, rows are read as
         workers get ready, and cost little. Or below 0: the more rows, the fewer have a new key.
-    state
-        For every state of a window that is changed; how many those are, :meth:`filled` is told.
 
     >>> Line(0.1, 1e-3) + Line(0.2, 2e-3, 1.0)
-    Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf, state=0.0)
+    Line(fixed=0.30000000000000004, each=0.003, out=1.0, beyond=0.0, knee=inf)
     >>> float(Line(1.0, 0.1, 0.0, 0.2, 10).at(20))
     5.0
     """
@@ -78,7 +76,6 @@ class Line:
     out: float = 0.0
     beyond: float = 0.0
     knee: float = math.inf
-    state: float = 0.0
 
     def __add__(self, other: Line) -> Line:
         return self._with(other, 1.0)
@@ -94,7 +91,6 @@ class Line:
             self.beyond + sign * other.beyond,
             # of one fit all lines bend at the same place, if they do
             min(self.knee, other.knee),
-            self.state + sign * other.state,
         )
 
     def times(self, factor: float) -> Line:
@@ -105,20 +101,11 @@ class Line:
             each=factor * self.each,
             out=factor * self.out,
             beyond=factor * self.beyond,
-            state=factor * self.state,
         )
 
     def bearing(self, ratio: float) -> Line:
         """With so many rows out for each row in, and their cost put on that."""
         return replace(self, each=self.each + ratio * self.out, out=0.0)
-
-    def filled(self, filling: Filling | None) -> Line:
-        """With the cost of states put on the rows that change them."""
-        if filling is None or not self.state:
-            return self
-        steady, more, upto = filling.slopes
-        each = self.each + self.state * (steady + more)
-        return replace(self, each=each, beyond=-self.state * more, knee=upto, state=0.0)
 
     @property
     def steepest(self) -> float:
@@ -209,16 +196,6 @@ class Costs:
         rows = min(max(rows, sizes[0]), sizes[-1])
         return float(np.interp(math.log(rows), np.log(sizes), shares))
 
-    def paced(self, settings: Settings) -> Costs:
-        """With batches at the interval of these settings, if they have one."""
-        if self.filling is None or self.windows is None:
-            return self
-        return replace(self, filling=self.filling.paced(settings.trigger, self.windows.phase))
-
-    def on_rows(self, line: Line, ratio: float) -> Line:
-        """With all that it costs put on rows: their results, and states of windows."""
-        return line.bearing(ratio).filled(self.filling)
-
     def error_at(self, settings: Settings) -> float:
         """What of the fit's error is left at these settings, by what was seen at just these."""
         seen = self.seen.get((settings.lanes, settings.reducers), 0)
@@ -229,18 +206,17 @@ class Costs:
         told = {}
         apart = self.apart.get((settings.lanes, settings.reducers), 1.0)
         for phase in PHASES:
-            zero, rows, out, beyond, state = (
+            zero, rows, out, beyond = (
                 float(np.dot(self.weights[phase], _features(phase, settings, cluster, *point)))
                 for point in (
                     (self.skew, 0.0, 0.0),
                     (self.skew, 1.0, 0.0),
                     (self.skew, 0.0, 1.0),
                     (self.skew, 0.0, 0.0, 1.0),
-                    (self.skew, 0.0, 0.0, 0.0, 1.0),
                 )
             )
             bent = beyond - zero if math.isfinite(self.knee) else 0.0
-            line = Line(zero, rows - zero, out - zero, bent, self.knee, state - zero)
+            line = Line(zero, rows - zero, out - zero, bent, self.knee)
             # a faster core is faster at all that it does
             told[phase] = line.times(apart / cluster.speed)
         return told
@@ -263,13 +239,12 @@ def fit(profile: Profile) -> Costs:
     windows = profile.windows
     most_out = of_a_window(profile.samples, windows)
     filling = Filling.of(profile.samples, windows, most_out)
-    # what bends a line is known then
-    knee = math.inf if filling else _knee(points)
+    knee = _knee(points)
     few = np.sqrt([min(_ENOUGH, len(group)) / _ENOUGH for group in alike])
     counts = few
 
     def fit_of(phase: str, skew: float) -> tuple[tuple[float, ...], float]:
-        form = knee, skew, filling
+        form = knee, skew
         rows = [
             many * np.array(_of(phase, point, profile.cluster, form, apart_from_rows)) / point.total
             for point, many in zip(points, counts, strict=True)
@@ -282,7 +257,7 @@ def fit(profile: Profile) -> Costs:
         return tuple(float(weight) for weight in found), float(off)
 
     def of_all(sample: Sample) -> float:
-        form = knee, skew, filling
+        form = knee, skew
         return sum(float(np.dot(weights[p], _of(p, sample, profile.cluster, form))) for p in PHASES)
 
     skew = 0.0
@@ -388,16 +363,12 @@ def _of(
     phase: str,
     sample: Sample,
     cluster: Cluster,
-    form: tuple[float, float, Filling | None],
+    form: tuple[float, float],
     with_out: bool = True,
 ) -> Sequence[float]:
-    (knee, skew, filling), settings = form, Settings(sample.lanes, sample.reducers)
+    (knee, skew), settings = form, Settings(sample.lanes, sample.reducers)
     out = sample.out if with_out else 0.0
-    beyond, changed = max(0.0, sample.rows - knee), 0.0
-    if filling is not None:
-        dense = sample.rows / sample.swept if sample.swept else filling.dense
-        changed = filling.at(dense).changed(sample.rows)
-    return _features(phase, settings, cluster, skew, sample.rows, out, beyond, changed)
+    return _features(phase, settings, cluster, skew, sample.rows, out, max(0.0, sample.rows - knee))
 
 
 def _features(
@@ -408,12 +379,8 @@ def _features(
     rows: float,
     out: float,
     beyond: float = 0.0,
-    changed: float = 0.0,
 ) -> Sequence[float]:
-    """What the seconds of a phase are linear in.
-
-    ``beyond`` are rows past the knee, ``changed`` states of windows.
-    """
+    """What the seconds of a phase are linear in; ``beyond`` are rows past the knee."""
     if phase in ("map", "reduce"):
         tasks = settings.lanes if phase == "map" else settings.reducers
         share, beside = stage(tasks, cluster, skew if phase == "reduce" else 0.0)
@@ -425,8 +392,6 @@ def _features(
             rows * share * beside,
             beyond * share,
             (rows - beyond) * share,
-            changed * share,
-            changed * share * beside,
         )
         return of if phase == "map" else (*of, out * share)
     if phase in ("write", "after"):

@@ -337,11 +337,10 @@ def _at(search: Search, choice: Choice, rate: float, scale: float) -> Latency:
 
 def limit_of(costs: Costs, choice: Choice) -> str:
     """What keeps the rate from being higher."""
-    costs = costs.at(choice.rate)
     lines = costs.lines(choice.settings, choice.cluster)
     fixed = sum(line.fixed for line in lines.values())
     ratio = 0.0 if costs.windows else costs.ratio()
-    each = {phase: costs.on_rows(line, ratio).steepest for phase, line in lines.items()}
+    each = {phase: line.bearing(ratio).steepest for phase, line in lines.items()}
     most = max(each, key=lambda phase: each[phase])
     rows = choice.rate * sum(each.values())
     share = each[most] / sum(each.values())

@@ -59,8 +59,7 @@ class Tasks:
         ratio = self._costs.ratio(rows)
 
         def least(lines: dict[int, Line]) -> int:
-            lines = {many: self._costs.on_rows(line, ratio) for many, line in lines.items()}
-            return min(lines, key=lambda many: float(lines[many].at(rows)))
+            return min(lines, key=lambda many: float(lines[many].bearing(ratio).at(rows)))
 
         return Settings(least(self._lanes), least(self._reducers))
 

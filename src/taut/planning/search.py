@@ -104,8 +104,8 @@ class Search:
         free = 1.0 / (float(costs.factors.mean()) * self._scale(settings))
         if costs.filling is None:
             return max(0.0, free - _drain(costs, whole)) / each
-        # the more rows, the more states and results, and the less time for rows
-        result = (whole.out + whole.state) * costs.out_per_s / costs.filling.results
+        # the more rows, the more results, and the less time for rows
+        result = whole.out * costs.out_per_s / costs.filling.results
         low, high = 0.0, free / each
         for _ in range(_HALVINGS):
             rate = (low + high) / 2.0
@@ -171,15 +171,15 @@ class Search:
         the latency is linear in c. With an interval, c is given. Where rows of large batches cost
         more, the lower of what both lines say counts.
         """
-        costs = self.costs.at(self.ceiling(settings, cluster)).paced(settings)
+        costs = self.costs.at(self.ceiling(settings, cluster))
         scale = self._scale(settings) * float(costs.factors.mean())
         lines = {name: each.times(scale) for name, each in costs.lines(settings, cluster).items()}
         whole = sum(lines.values(), Line())
         idle = 1.0 - _drain(costs, whole)
         closing = whole.out * costs.most_out if costs.windows else 0.0
         ratio = 0.0 if costs.windows else costs.ratio()
-        written = costs.on_rows(whole - lines["after"], ratio)
-        whole = costs.on_rows(whole, ratio)
+        written = (whole - lines["after"]).bearing(ratio)
+        whole = whole.bearing(ratio)
         bends = whole.beyond or written.beyond
         lines_of = ([each.tangents()[0], each.tangents()[-1]] for each in (whole, written))
         rates = [

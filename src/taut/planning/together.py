@@ -338,7 +338,7 @@ class Together:
         found = []
         for nth, member in enumerate(self.members):
             if (nth, part) not in self._tasks:
-                self._tasks[nth, part] = Tasks(member.costs.at(member.rate), part)
+                self._tasks[nth, part] = Tasks(member.costs, part)
             objective = min(member.slo.seconds, INTERVALS[-1])
             rows = min(growth * member.rate * objective / 2.0, _ENDLESS)
             found.append(self._runner(nth, self._tasks[nth, part].best(rows), part, None))

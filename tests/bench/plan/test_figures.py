@@ -215,11 +215,21 @@ def test_what_is_found_has_to_hold_as_long_as_the_plan(
 
 
 @pytest.mark.parametrize(
-    ("held", "holds_up_to", "rule_rate"),
-    [(True, 1.2, 1.2), (True, 1.0, 1.0), (True, 0.5, 1 / 1.05), (False, 0.8, 0.8)],
+    ("held", "holds_up_to", "rule_rate", "rule_held"),
+    [
+        (True, 1.2, 1.2, True),
+        (True, 1.1, 1.1, True),
+        (True, 0.5, 1 / 1.05, False),
+        (False, 0.8, 0.8, True),
+        (False, 0.0, 0.6, False),
+    ],
 )
 def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
-    held: bool, holds_up_to: float, rule_rate: float, monkeypatch: pytest.MonkeyPatch
+    held: bool,
+    holds_up_to: float,
+    rule_rate: float,
+    rule_held: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As many tasks as cores reach 1.2 times the plan's rate in seconds."""
     slo = Slo("p99 <= 2 s")
@@ -239,7 +249,11 @@ def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
     trial = Trial(None, Spec(slo=str(slo)), slo, lambda progress: None)  # type: ignore[arg-type]
     told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2))
     assert told.rule_rate == pytest.approx(rule_rate * plan.rate, rel=0.06)
-    assert told.found_rate == pytest.approx(max(float(held), rule_rate) * plan.rate, rel=0.06)
+    assert told.rule_held == rule_held
+    known = max(float(held), rule_rate if rule_held else 0.0)
+    assert told.found_rate == pytest.approx(known * plan.rate, rel=0.06)
+    said = rates_told(told)
+    assert any("thumb: below " in line for line in said) == (not told.rule_held)
 
 
 @pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])

@@ -45,7 +45,8 @@ class Compared:
 class Rates:
     """Highest rates on time: as planned, of rules of thumb, of all settings.
 
-    ``speeds`` are those of the machine while they were held, as in :class:`Compared`.
+    ``speeds`` are those of the machine while they were held, as in :class:`Compared`. A rule that
+    was not ``rule_held`` is somewhere below its rate.
     """
 
     plan_rate: float | None = None
@@ -54,6 +55,7 @@ class Rates:
     speeds: dict[str, float] = field(default_factory=dict)
     rule: str | None = None
     rule_rate: float = 0.0
+    rule_held: bool = False
     found: str | None = None
     found_rate: float = 0.0
 
@@ -81,6 +83,7 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
         }
     if rates.rule_rate:
         told[f"{workload}.best_rule_of_thumb_rate"] = round(rates.rule_rate, 1)
+        told[f"{workload}.best_rule_of_thumb_held"] = float(rates.rule_held)
     if rates.found_rate:
         told[f"{workload}.best_found_rate"] = round(rates.found_rate, 1)
     told |= {

@@ -211,15 +211,15 @@ class Trial:
             return told
         known = plan.rate if told.plan_held else 0.0
         self._rules(told, search, cluster, known)
-        best = least = max(known, told.rule_rate)
+        best = least = max(known, told.rule_rate if told.rule_held else 0.0)
         better = []
         for settings in every(cluster, {0.0, plan.settings.trigger}):
             found = self.climb(settings, best * _STEP or plan.rate, best, f"search {settings}")
             if found:
                 best = found
                 better.append((found, settings))
-        told.found_rate, chosen = self._held(better, least, told, "best_found")
-        told.found = str(chosen) if chosen else None
+        longer = self._held(better, max(least, _HALF * best), told, "best_found")
+        told.found_rate, told.found = (longer[0], str(longer[1])) if longer else (least, None)
         return told
 
     def _rules(self, told: Rates, search: Search, cluster: Cluster, known: float) -> None:
@@ -243,13 +243,15 @@ class Trial:
                 found.append((rate, rules[name]))
         # one that is a step below the plan anyway need not show for how long it holds
         least = min(best, known / _STEP or _HALF * best)
-        told.rule_rate, chosen = self._held(found, least, told, "best_rule_of_thumb")
-        told.rule = next((name for name in rules if rules[name] == chosen), told.rule)
+        held = self._held(found, least, told, "best_rule_of_thumb")
+        told.rule_rate, told.rule_held = held[0] if held else least, held is not None
+        if held:
+            told.rule = next(name for name in rules if rules[name] == held[1])
 
     def _held(
         self, found: Iterable[tuple[float, Settings]], least: float, told: Rates, name: str
-    ) -> tuple[float, Settings | None]:
-        """The highest rate that holds as long as the plan has to; ``least``, if none above it does.
+    ) -> tuple[float, Settings] | None:
+        """The highest rate that holds as long as the plan has to; None if none above ``least``.
 
         Rates that were found in seconds often do not, and are tried again a step lower.
         """
@@ -261,7 +263,7 @@ class Trial:
                     told.speeds[name] = speed
                 return rate, settings
             left = sorted([*left, (rate / _STEP, settings)], key=_rate)
-        return least, None
+        return None
 
     def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
         """The highest rate that is on time, to 5 %; 0 if it is not above ``least``.
