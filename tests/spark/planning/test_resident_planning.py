@@ -48,7 +48,8 @@ def test_a_resident_job_is_profiled_and_planned(spark: SparkSession) -> None:
     profile = plan.profile
     profile.check(spark=spark.version)
     assert (profile.app, profile.lanes) == ("calling", 2)
-    assert min(profile.rows) >= CALL_S
+    # corrected by what lanes were busy for in all, which may take a little off each row
+    assert min(profile.rows) >= 0.8 * CALL_S
     assert all(0.0 < pause < 30.0 for pause in profile.pauses)
     assert 1 <= plan.settings.lanes <= 2
     assert plan.most >= 100

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-RATE = 2_000
+RATE = 1_000
 LEAST = 6
 
 
@@ -80,7 +80,7 @@ def test_two_jobs_run_at_the_intervals_that_were_planned(
     demands = [
         taut.Demand(
             profile=profiling.take(
-                spark, app(time.time() - 3_600, []), name, rate=RATE, warm_up=4.0, seconds=12.0
+                spark, app(time.time() - 7_200, []), name, rate=RATE, warm_up=4.0, seconds=12.0
             ),
             slo="p99 <= 9 s",
             rate=RATE,
