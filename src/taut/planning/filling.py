@@ -12,9 +12,11 @@ from scipy import optimize
 from taut.planning.profile import Sample, Windows
 
 _LONG = 0.5
-"""Of a window, what batches sweep of which some have results."""
+"""Of a window: batches that sweep as much have results often enough for an average."""
 _NOT_FULL = 0.75
 """Of the rows of a window: what it holds until then says how its states grow."""
+_MOMENTS = 1.0
+"""How far apart windows were seen, in logarithms of their rows, to tell how their power fades."""
 _LEAST_RATE = 1e-9
 
 
@@ -74,8 +76,8 @@ class Filling:
         if not by_then:
             return None
         before, states = (np.array(each, dtype=float) for each in zip(*by_then, strict=True))
-        # the longer before it is full, the larger the power: more than one moment tells how much
-        fading = before**2 / 2.0 if np.ptp(before) > 1.0 else np.zeros_like(before)
+        # the longer before it is full, the larger the power
+        fading = before**2 / 2.0 if np.ptp(before) > _MOMENTS else np.zeros_like(before)
         (power, fades), _ = optimize.nnls(
             np.column_stack([before, fading]), np.maximum(0.0, np.log(results / states))
         )

@@ -253,7 +253,7 @@ def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
     known = max(float(held), rule_rate if rule_held else 0.0)
     assert told.found_rate == pytest.approx(known * plan.rate, rel=0.06)
     said = rates_told(told)
-    assert any("thumb: below " in line for line in said) == (not told.rule_held)
+    assert any("thumb: at most " in line for line in said) == (not told.rule_held)
 
 
 @pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])

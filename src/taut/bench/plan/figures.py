@@ -46,7 +46,7 @@ class Rates:
     """Highest rates on time: as planned, of rules of thumb, of all settings.
 
     ``speeds`` are those of the machine while they were held, as in :class:`Compared`. A rule that
-    was not ``rule_held`` is somewhere below its rate.
+    was not ``rule_held`` reaches its rate at most.
     """
 
     plan_rate: float | None = None

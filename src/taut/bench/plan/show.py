@@ -64,8 +64,8 @@ def rates_told(rates: Rates) -> list[str]:
             f"plan: {rates.plan_rate:,.0f} rows/s, {held}, p99 {rates.plan_measured.p99:.3f} s"
         )
     if rates.rule_rate:
-        below = "" if rates.rule_held else "below "
-        told.append(f"best rule of thumb: {below}{rates.rule_rate:,.0f} rows/s ({rates.rule})")
+        at_most = "" if rates.rule_held else "at most "
+        told.append(f"best rule of thumb: {at_most}{rates.rule_rate:,.0f} rows/s ({rates.rule})")
     if rates.found_rate:
         where = f" ({rates.found})" if rates.found else ", the plan's or a rule's"
         told.append(f"best found by trying: {rates.found_rate:,.0f} rows/s{where}")
