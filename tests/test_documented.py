@@ -138,6 +138,28 @@ def test_the_app_of_planning_is_profiled_and_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_the_job_of_planning_runs_and_is_planned_again(tmp_path: Path) -> None:
+    """With less rows and time than the page has."""
+    page = (ROOT / "docs" / "plan.md").read_text()
+    first, runs, drifts = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
+    assert 'slo="p99 <= 5 s", rate=20_000, spark=spark)' in first
+    # from so few batches a p99 is only bounded
+    first = first.replace('slo="p99 <= 5 s"', 'slo="mean <= 4 s", seconds=10')
+    waits = "while job.drift() is None:\n    assert not job.query.awaitTermination(0.5)\n"
+    # whatever was seen
+    condition = "if drift is not None and (drift.beyond or drift.missed):"
+    assert condition in drifts
+    drifts = drifts.replace(condition, "if drift:")
+    ends = "print(job.replan().explain())\njob.stop()\n"
+    script = tmp_path / "page.py"
+    code = [first, runs, waits, drifts, waits, ends]
+    script.write_text("".join(code).replace("20_000", "2_000"))
+    said = run([str(script)], tmp_path)
+    assert re.search(r"^mean .* at [\d,]+ rows a second, (within|beyond) the ", said, re.MULTILINE)
+    assert said.count("app: mean <= 4 s at ") == 2, said
+
+
+@pytest.mark.spark
 def test_the_example_of_overload(tmp_path: Path) -> None:
     said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
     told = re.findall(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,11 @@ from tests.planning.synthetic import profile, sample
 
 import taut
 from taut.errors import PlanError, ProfileError
-from taut.planning.plan import Infeasible, Plan, make
+from taut.planning.latency import predict
+from taut.planning.phases import fit
+from taut.planning.plan import Infeasible, Plan, expected, make, spread
 from taut.planning.profile import Profile
+from taut.planning.search import Choice, Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
 
@@ -60,6 +64,12 @@ def test_a_plan_for_another_cluster_says_that_it_is_a_guess() -> None:
     made = taut.plan(profile=profile(), slo="p99 <= 2 s", rate=10_000, cluster=Cluster(8, 4))
     assert any("profiled on 1 executor with 2 cores" in warning for warning in made.warnings)
     assert "beware" in made.explain()
+
+
+def test_a_profile_whose_source_ran_out_of_rows_says_so() -> None:
+    dry = msgspec.structs.replace(profile(), dry=2)
+    made = taut.plan(profile=dry.merged(dry), slo="p99 <= 2 s")
+    assert "ran out of rows while 4 of the queries were profiled, so that" in made.explain()
 
 
 def test_a_profile_of_a_machine_that_still_warms_up_says_so() -> None:
@@ -252,3 +262,46 @@ def test_the_nearest_objective_of_a_refusal_can_be_had() -> None:
         shorter = Slo(f"p99 <= {0.9 * nearest.seconds:.3f} s")
         with pytest.raises(Infeasible):
             make(taken, shorter, 200_000.0, wide)
+
+
+@pytest.mark.parametrize(
+    ("dearer", "inside"), [(1.2, True), (1 / 1.2, True), (1.4, False), (1 / 1.4, False)]
+)
+def test_the_interval_is_for_batches_that_cost_a_quarter_more_or_less(
+    dearer: float, inside: bool
+) -> None:
+    slo, rate = "p99 <= 5 s", 20_000
+    settings = Settings(2, 2)
+    seen = predict(
+        fit(profile(fixed=0.2 * dearer, task=0.05 * dearer, row_us=10.0 * dearer)),
+        settings, CLUSTER, rate,
+    )  # fmt: skip
+    search = Search(fit(profile()), Slo(slo))
+    middle = search.latency(settings, CLUSTER, rate)
+    told = expected(search, Choice(CLUSTER, settings, rate, middle), rate)
+    assert (told["mean"].low <= seen.mean <= told["mean"].high) == inside
+    assert (told["p99"].low <= seen.quantile(0.99) <= told["p99"].high) == inside
+
+
+def test_the_interval_is_wider_where_the_fit_is_further_off() -> None:
+    near, far = (spread(replace(fit(profile()), error=error)) for error in (0.1, 0.2))
+    assert far[0] < near[0] < 1.0 < near[1] < far[1]
+
+
+def test_more_can_be_spared_and_a_plan_remembers_it(tmp_path: Path) -> None:
+    usual, careful = (taut.plan(profile=profile(), slo="p99 <= 2 s", spare=s) for s in (0.05, 0.2))
+    assert careful.rate < 0.95 * usual.rate
+    careful.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").spare == 0.2
+    shared = taut.plan_together(
+        [taut.Demand(profile=profile(), slo="p99 <= 2 s", rate=1_000)], spare=0.2
+    )
+    assert [each.spare for each in shared.plans] == [0.2]
+    for refused in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(PlanError, match=r"a share of what batches cost, such as 0\.05"):
+            taut.plan(profile=profile(), slo="p99 <= 2 s", spare=refused)
+
+
+def test_a_profile_cannot_be_taken_in_no_time() -> None:
+    with pytest.raises(PlanError, match="seconds=3: at least 5 to profile"):
+        taut.plan(lambda spark, settings: None, slo="p99 <= 2 s", seconds=3)  # type: ignore

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.planning.synthetic import profile
 
 from taut.planning.phases import fit
-from taut.planning.search import LEAST_ERROR, Search
-from taut.planning.settings import Cluster, Settings, rules_of_thumb
+from taut.planning.search import Search
+from taut.planning.settings import SPARE, Cluster, Settings, rules_of_thumb
 from taut.slo import Slo
 
 CLUSTER = Cluster(1, 2)
@@ -113,7 +113,7 @@ def test_what_was_seen_often_needs_less_margin() -> None:
     found = search("p99 <= 1 s", margin=2.0)
     costs = replace(found.costs, error=0.3, seen={(2, 2): 100, (1, 1): 8})
     looked = replace(found, costs=costs)
-    assert looked.left(Settings(2, 2)) == 2.0 * LEAST_ERROR
+    assert looked.left(Settings(2, 2)) == 2.0 * SPARE
     assert looked.left(Settings(1, 1)) == pytest.approx(2.0 * 0.1)
     assert looked.left(Settings(2, 1)) == 2.0 * 0.3
     often, seldom = (looked.highest(Settings(2, many), CLUSTER) for many in (2, 1))

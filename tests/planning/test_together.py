@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -203,6 +204,18 @@ def three() -> list[taut.Demand]:
 @pytest.fixture(scope="module")
 def shared() -> SharedPlan:
     return taut.plan_together(three())
+
+
+def test_what_would_pile_up_is_not_looked_at() -> None:
+    """If batches cost a quarter more, turns would not do: latency is that just before."""
+    first = taut.plan_together(three())
+    near = [replace(each, rate=0.97 * first.growth * each.rate) for each in three()]
+    shared = taut.plan_together(near)
+    assert shared.busy > 0.8
+    assert all("would not keep up" in plan.warnings[-1] for plan in shared.plans)
+    for plan in shared.plans:
+        expected = plan.expected[Slo(plan.slo).measure]
+        assert expected.seconds <= expected.high < 1.5 * expected.seconds
 
 
 def test_a_shared_plan_says_what_to_expect(shared: SharedPlan) -> None:

@@ -56,6 +56,13 @@ def test_results_of_windows_take_three_batches() -> None:
     assert 0.1 + 1e-5 * windows == pytest.approx(1.0, rel=0.1)
 
 
+def test_a_source_with_few_rows_has_no_larger_batches_than_it_can_give() -> None:
+    def run(rows: int) -> list[Sample]:
+        return [] if rows > 10_000 else Job(0.3, 1e-6).run(rows)
+
+    assert sized(run, None, 1.0, lambda: False) == 10_000
+
+
 def test_a_source_that_ignores_the_cap_gives_what_it_gives() -> None:
     assert size(Job(0.3, 1e-6, most=5_000), None, 1.0) == 25 * 5_000
 

@@ -99,6 +99,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         When they end, if there are any: their results come a batch after their rows.
     taken
         When, in epoch seconds.
+    dry
+        Queries whose source ran out of rows before they had run the batches that they should have.
     """
 
     app: str
@@ -108,6 +110,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: list[Sample]
     windows: Windows | None = None
     taken: float = 0.0
+    dry: int = 0
     format: int = FORMAT
 
     @property
@@ -124,8 +127,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             mine, theirs = getattr(self, what), getattr(later, what)
             if mine != theirs:
                 raise ProfileError(f"profiles of {what} {mine!r} and {theirs!r} cannot be merged")
-        taken = max(self.taken, later.taken)
-        return msgspec.structs.replace(self, samples=[*self.samples, *later.samples], taken=taken)
+        return msgspec.structs.replace(
+            self,
+            samples=[*self.samples, *later.samples],
+            taken=max(self.taken, later.taken),
+            dry=self.dry + later.dry,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write it, all of it or nothing."""

@@ -10,7 +10,7 @@ from itertools import product
 from taut.errors import PlanError
 from taut.planning.latency import Latency, Waits, predict
 from taut.planning.phases import Costs, Line
-from taut.planning.settings import Cluster, Settings
+from taut.planning.settings import SPARE, Cluster, Settings
 from taut.slo import Slo
 
 TRIGGERS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 30.0)
@@ -19,8 +19,6 @@ _EXACT = 24
 _RATES = 16_384
 HIGHEST = 0.985
 """Of the rate at which batches would grow without end: beyond it they take minutes to settle."""
-LEAST_ERROR = 0.05
-"""What a fit is off by at least: from one profile to the next costs differ by as much."""
 _HALVINGS = 40
 LADDER = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Numbers of tasks that are tried."""
@@ -44,7 +42,9 @@ class Search:
     ----------
     margin
         Batches are taken to cost so much more than fitted, as multiples of the fit's error, or of
-        what profiles differ by where that is more.
+        ``spare`` where that is more.
+    spare
+        What batches may cost more than fitted, at least, as a share.
     shape
         How quantiles are had, where that is not to follow from how many batches there are.
     """
@@ -53,6 +53,7 @@ class Search:
     slo: Slo
     margin: float = 1.0
     shape: str | None = None
+    spare: float = SPARE
 
     def latency(self, settings: Settings, cluster: Cluster, rate: float) -> Latency:
         """What is expected, with the margin."""
@@ -158,7 +159,7 @@ class Search:
 
     def left(self, settings: Settings) -> float:
         """What is left for errors, as a share of what batches cost."""
-        return self.margin * max(LEAST_ERROR, self.costs.error_at(settings))
+        return self.margin * max(self.spare, self.costs.error_at(settings))
 
     def _scale(self, settings: Settings) -> float:
         """Times what batches cost by the fit."""

@@ -8,6 +8,9 @@ from typing import Any
 
 from taut.errors import PlanError
 
+SPARE = 0.05
+"""What batches may cost more than fitted, at least: from one profile to the next they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

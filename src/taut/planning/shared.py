@@ -19,15 +19,17 @@ from taut.planning.plan import (
     Infeasible,
     Plan,
     cap_of,
+    check_spare,
     limit_of,
     measured,
+    piling_up,
     spread,
     warnings_of,
 )
 from taut.planning.profile import Profile
 from taut.planning.runner import Member, rhythms
-from taut.planning.search import Choice
-from taut.planning.settings import Cluster
+from taut.planning.search import HIGHEST, Choice
+from taut.planning.settings import SPARE, Cluster
 from taut.planning.together import Arrangement, Together
 from taut.policy.intervals import Intervals
 from taut.slo import Slo
@@ -139,6 +141,7 @@ def make_together(
     cluster: Cluster | None = None,
     *,
     margin: float = 1.0,
+    spare: float = SPARE,
     spark: str | None = None,
 ) -> SharedPlan:
     """Search, and say what was found; :class:`Infeasible` if nothing was.
@@ -150,6 +153,7 @@ def make_together(
     """
     if not wanted:
         raise PlanError("queries: none was given")
+    check_spare(spare)
     for each in wanted:
         each.profile.check(spark=spark)
     names = Counter(each.profile.app for each in wanted)
@@ -160,7 +164,7 @@ def make_together(
         )
     cluster = cluster or _where(wanted)
     members = [Member(each.profile.app, fit(each.profile), each.slo, each.rate) for each in wanted]
-    together = Together(members, cluster, margin=margin)
+    together = Together(members, cluster, margin=margin, spare=spare)
     best = together.best()
     if best is None or best.growth < 1.0:
         raise infeasible(together, best)
@@ -221,17 +225,16 @@ def _describe(wanted: Sequence[Wanted], together: Together, best: Arrangement) -
     low, high = zip(*(spread(member.costs) for member in together.members), strict=True)
     expected = together.latencies(best)
     least = together.latencies(best, scale=min(low))
-    most = together.latencies(best, scale=max(high))
+    # beyond that they pile up, and latency is as long as one looks
+    bound = max(1.0, HIGHEST / together.busy(best))
+    most = together.latencies(best, scale=min(bound, max(high)))
     at_most = together.latencies(best, growth=best.growth)
     plans = [
         _plan(each, together, best, nth, (expected[nth], least[nth], most[nth]), at_most[nth])
         for nth, each in enumerate(wanted)
     ]
-    if together.busy(best, scale=max(high)) >= 1.0:
-        told = (
-            f"if batches cost {max(high) - 1.0:.0%} more than fitted, which may be, turns would "
-            "not keep up and latency would grow without end"
-        )
+    if max(high) > bound:
+        told = piling_up(bound)
         plans = [msgspec.structs.replace(plan, warnings=[*plan.warnings, told]) for plan in plans]
     return SharedPlan(together.cluster, best.turns, plans, best.growth, together.busy(best))
 
@@ -263,6 +266,7 @@ def _plan(
         warnings=warnings_of(
             wanted.profile, costs, Choice(together.cluster, settings, rate, at_most), latency
         ),
+        spare=together.spare,
     )
 
 

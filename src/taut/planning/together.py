@@ -20,8 +20,8 @@ from taut.errors import PlanError
 from taut.planning.following import Follower, follow
 from taut.planning.latency import InTurns, Latency
 from taut.planning.runner import INTERVALS, Member, Runner, Tasks, rhythms
-from taut.planning.search import HIGHEST, LEAST_ERROR
-from taut.planning.settings import Cluster, Settings
+from taut.planning.search import HIGHEST
+from taut.planning.settings import SPARE, Cluster, Settings
 from taut.planning.turns import Load, Wait, wait_for
 from taut.slo import Slo
 
@@ -84,11 +84,18 @@ class Together:
 
     Parameters
     ----------
-    margin
+    margin, spare
         As in :class:`taut.planning.search.Search`.
     """
 
-    def __init__(self, members: Sequence[Member], cluster: Cluster, *, margin: float = 1.0) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        cluster: Cluster,
+        *,
+        margin: float = 1.0,
+        spare: float = SPARE,
+    ) -> None:
         if not members:
             raise PlanError("queries: none was given")
         for member in members:
@@ -97,6 +104,7 @@ class Together:
         self.members = tuple(members)
         self.cluster = cluster
         self.margin = margin
+        self.spare = spare
         self._tasks: dict[tuple[int, Cluster], Tasks] = {}
         self._made: dict[tuple[int, Settings, Cluster, float], Runner] = {}
 
@@ -193,7 +201,7 @@ class Together:
         if len(self.members) == 1:
             return Blocked(0)
         for nth, member in enumerate(self.members):
-            if Together([member], self.cluster, margin=self.margin).best() is None:
+            if self._of([member]).best() is None:
                 return Blocked(nth)
         looked = (self.arrange(way, self._least(way)) for way in self.ways())
         why = Counter(found for found in looked if isinstance(found, Blocked))
@@ -237,7 +245,10 @@ class Together:
         """The same with another objective for one of them."""
         members = list(self.members)
         members[nth] = replace(members[nth], slo=slo)
-        return Together(members, self.cluster, margin=self.margin)
+        return self._of(members)
+
+    def _of(self, members: Sequence[Member]) -> Together:
+        return Together(members, self.cluster, margin=self.margin, spare=self.spare)
 
     def ceiling(self, part: Cluster, turns: int) -> float:
         """Times the rates, at which rows alone would take all turns all the time."""
@@ -354,7 +365,7 @@ class Together:
         """``scale``: times what batches cost by the fit; None for with the margin."""
         member = self.members[nth]
         if scale is None:
-            scale = 1.0 + self.margin * max(LEAST_ERROR, member.costs.error_at(settings))
+            scale = 1.0 + self.margin * max(self.spare, member.costs.error_at(settings))
         key = nth, settings, part, scale
         if key not in self._made:
             self._made[key] = Runner(nth, member, settings, part, scale)

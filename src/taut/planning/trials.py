@@ -20,6 +20,8 @@ TURN, CLOSER_TURN = 2, 4
 """Batches that a query runs before the next has its turn; and one that is looked at closer."""
 SECONDS = 85.0
 """That a profile takes, its warm-up included."""
+LEAST_SECONDS = 5.0
+"""Less cannot be asked for."""
 RESIDENT_SECONDS = 20.0
 """The same of a resident job, from its first row on."""
 CLOSER = 0.22
@@ -116,6 +118,9 @@ def sized(
         bearable = round(few.rows * _LONGEST_RUN * _LONGEST_S / few.total)
         large = min(large, max(2 * few.rows, bearable))
     many = typical_of(run(large))
+    if few is not None and many is None:
+        # the source has fewer rows than that takes: the largest are those that it had
+        return max(_SPREAD**2, few.rows)
     if few is None or many is None or many.rows < 2 * few.rows:
         # the source gives what it gives: take that
         only = few or many

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tests.planning.synthetic import profile
 
+from taut.bench.plan.beside import Beside
 from taut.bench.plan.figures import Compared, Rates, figures
 from taut.bench.plan.measure import Spec, Trial, every, point_name, points
 from taut.bench.plan.run import Measured, of_rows, of_windows
@@ -50,6 +51,22 @@ def test_predictions_for_the_speed_of_the_machine_are_counted_apart() -> None:
     assert told["words.l1-r1-t0-10.machine_speed"] == 0.7
     assert told["words.mean_within_15_at_speed"] == 0.5
     assert told["words.p99_within_20_at_speed"] == 1.0
+
+
+def test_settings_beside_the_plan_are_told_the_best_first() -> None:
+    rates = Rates(beside=[Beside(Settings(1, 2), 1.04, 3), Beside(Settings(2, 2), 1.3, 1, True)])
+    assert figures("words", [], rates) == {
+        "words.best_beside_ratio": 1.04,
+        "words.l1-r2-t0.beside_ratio": 1.04,
+        "words.l2-r2-t0.beside_ratio": 1.3,
+        "words.l2-r2-t0.beside_at_least": 1.0,
+    }
+    first, second = rates_told(rates)
+    assert first == (
+        "beside the plan: 1.04 times as late, 1 lane, 2 reducers, batches one after another, "
+        "3 rounds"
+    )
+    assert second.endswith("one round")
 
 
 def test_rates_that_were_not_measured_are_left_out() -> None:
@@ -254,6 +271,36 @@ def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
     assert told.found_rate == pytest.approx(known * plan.rate, rel=0.06)
     said = rates_told(told)
     assert any("thumb: at most " in line for line in said) == (not told.rule_held)
+
+
+def test_all_settings_and_rules_run_beside_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    slo = Slo("p99 <= 2 s")
+    plan = make(profile(), slo, None, [Cluster(1, 2)])
+    mine = plan.settings.but(cap=None)
+    ran_at: set[int] = set()
+
+    def ran(
+        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
+    ) -> Measured:
+        if name == "plan":
+            return measured(p99=1.9)
+        ran_at.add(rate)
+        # the plan's own is never cut short
+        assert (give_up is None) == (settings == mine)
+        return measured(p99=1.0 if settings == mine else 1.2 if settings.lanes == 1 else 4.5)
+
+    monkeypatch.setattr(Trial, "_run", ran)
+    spec = Spec(slo=str(slo), search=False, beside=True)
+    trial = Trial(None, spec, slo, lambda progress: None)  # type: ignore[arg-type]
+    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2)).beside
+    assert ran_at == {round(0.9 * plan.rate)}
+    assert mine not in (tried := {each.settings for each in told})
+    assert tried >= {*every(Cluster(1, 2)), Settings(2, 2, 0.1), Settings(2, 200)} - {mine}
+    assert told[0].ratio == pytest.approx(1.2)
+    assert not told[0].at_least
+    assert told[-1].ratio == pytest.approx(4.5)
+    assert told[-1].at_least
+    assert "4.50 times as late or more, " in rates_told(Rates(beside=told))[-1]
 
 
 @pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])

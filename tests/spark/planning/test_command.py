@@ -10,6 +10,7 @@ from tests.planning.synthetic import profile, served
 
 from taut.cli import main
 from taut.errors import PlanError
+from taut.planning.plan import Plan
 from taut.planning.resident import ResidentPlan
 from taut.spark.planning.app import load_app
 
@@ -36,6 +37,18 @@ def test_a_plan_from_a_profile(app: Path, tmp_path: Path) -> None:
     assert "spark.sql.shuffle.partitions=" in told
     assert conf.read_text().startswith("spark.executor.instances 1\n")
     assert json.loads(saved.read_bytes())["rate"] == 20_000
+
+
+def test_a_rate_with_more_to_spare(app: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+
+    def highest(*options: str) -> float:
+        planned(app, "p99 <= 2 s", "--save", str(saved), *options)
+        return Plan.load(saved).rate
+
+    assert highest("--spare", "0.05") == highest() > 1.05 * highest("--spare", "0.2")
+    assert Plan.load(saved).spare == 0.2
+    assert "not in the range x>=0" in " ".join(planned(app, "p99 <= 2 s", "--spare", "-1").split())
 
 
 def test_the_fewest_nodes(app: Path) -> None:
@@ -81,6 +94,7 @@ def test_lanes_from_a_profile(app: Path, tmp_path: Path) -> None:
     assert "  chunk='1'" in found
     assert ResidentPlan.load(saved).rate == 100
     assert "--nodes does not go with --resident" in told("p99 <= 1 s", "--nodes", "2")
+    assert "about what batches cost" in told("p99 <= 1 s", "--spare", "0.1")
     assert "cannot be met at any rate" in told("p99 <= 1 ms")
     served().save(kept)
     assert "is of 'calls', and the app is 'job'" in told("p99 <= 1 s")

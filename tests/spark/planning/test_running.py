@@ -8,7 +8,7 @@ from tests.planning.synthetic import profile, sample
 import taut
 from taut.planning.profile import Windows
 from taut.spark.planning.meter import Batch
-from taut.spark.planning.running import Drift, observed, tell
+from taut.spark.planning.running import Drift, Planned, observed, tell
 from taut.watch.records import Expected, Record
 
 
@@ -32,6 +32,42 @@ def test_what_is_expected_is_told_and_then_what_was_seen(
     assert (second.observed, second.rate) == (1.5, 21_000.0)
     assert second.phases == plan.phases
     assert sum(second.phases.values()) == pytest.approx(plan.expected["mean"].seconds, rel=0.03)
+
+
+def test_an_objective_that_is_missed_is_told_though_it_was_to_be_expected() -> None:
+    drift = Drift("p99", 0.9, 0.7, 1.5, observed=1.2, rate=20_000.0, batches=20, objective=1.0)
+    assert (drift.beyond, drift.missed) == (False, True)
+    assert str(drift) == (
+        "p99 1.2 s at 20,000 rows a second, within the 700 ms to 1.5 s expected, missing the 1 s "
+        "of its objective"
+    )
+
+
+def test_drift_is_logged_when_it_begins_and_when_it_ends(
+    plan: taut.Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that runs, without the Spark that it runs on."""
+    job = Planned.__new__(Planned)
+    job.plan, job._said = plan, False
+    seen = iter([0.9, 1.2, 1.2, 0.9, 2.0, 2.0, 0.5])
+
+    def drift(self: Planned) -> Drift:
+        return Drift("p99", 0.9, 0.7, 1.5, next(seen), rate=20_000.0, batches=20, objective=1.0)
+
+    monkeypatch.setattr(Planned, "drift", drift)
+    job._look()
+    assert not caplog.records, "Spark has not given the query yet"
+    job.query = None  # type: ignore[assignment]
+    logged = []
+    for _ in range(7):
+        caplog.clear()
+        job._look()
+        logged.append(caplog.text.count("p99"))
+        assert ("; replan()" in caplog.text) == (
+            "missing" in caplog.text or "beyond" in caplog.text
+        )
+    # missed, and met again; beyond and missed, and beyond to the other side
+    assert logged == [0, 1, 0, 1, 1, 0, 0]
 
 
 def test_nobody_listens_and_nothing_is_made(

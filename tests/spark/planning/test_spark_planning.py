@@ -16,7 +16,7 @@ from taut.planning.profile import PHASES, Windows
 from taut.planning.settings import Settings
 from taut.spark.planning import profiling, trial
 from taut.spark.planning.app import cluster_of, configured, made, windows_of
-from taut.spark.planning.meter import Meter
+from taut.spark.planning.meter import Batch, Meter
 from taut.watch.records import Expected, Record
 from taut.workloads.generator import Load
 from taut.workloads.reduce import windowed_words, words, words_load
@@ -142,11 +142,18 @@ def test_batches_of_plain_spark_are_measured_too(
     assert sum(batch.sample.rows for batch in batches) >= 10_000
     for batch in batches:
         assert batch.start < batch.written < batch.next_start
-        assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
+        assert is_charged(batch, batch.next_start)
     assert max(batch.sample.reducers for batch in batches) == 3
     # the watermark goes on by as much as time does
     swept = sum(batch.sample.swept for batch in batches)
     assert 0.0 < swept <= batches[-1].next_start - batches[0].start + 5.0
+
+
+def is_charged(batch: Batch, until: float) -> bool:
+    """Whether it is for what it took until its rows were written, and for no more than that."""
+    rounding = 0.01
+    least, most = batch.written - batch.start, until - batch.start
+    return least - rounding < batch.sample.total < most + rounding
 
 
 def test_a_query_runs_some_batches_and_is_held(
@@ -187,8 +194,30 @@ def test_a_query_runs_some_batches_and_is_held(
     assert held.next_start >= until > held.written
     waited = until - meter.written[2]
     assert held.sample.total < held.next_start - held.start - waited + 0.01
-    for batch in batches.values():
-        assert batch.sample.total == pytest.approx(batch.next_start - batch.start, abs=0.01)
+    assert all(is_charged(batch, batch.next_start) for batch in batches.values())
+
+
+def test_waiting_for_the_next_interval_is_no_time_of_a_batch(
+    spark: SparkSession, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Or a plan from what was seen would take an idle query for a busy one."""
+    settings = Settings(1, 1, trigger=3.0)
+    with configured(spark, settings):
+        frame, sink = made(plain, spark, settings)
+        meter = Meter(spark, sink, settings)
+        writer = frame.writeStream.foreachBatch(meter).trigger(**settings.trigger_options())
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        eventually(lambda: len(meter.batches(query.recentProgress)) >= 4)
+        progress = query.recentProgress
+    finally:
+        meter.stop(query)
+    took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3 for one in progress}
+    batches = meter.batches(progress)
+    # the next may follow at once, if one has taken longer than its interval
+    at_once = 0.05
+    assert all(is_charged(one, one.start + took[one.number] + at_once) for one in batches)
+    assert any(batch.sample.total < batch.next_start - batch.start - 0.1 for batch in batches)
 
 
 def test_a_trial_whose_source_runs_dry_has_no_more_turns(
@@ -208,6 +237,31 @@ def test_a_trial_whose_source_runs_dry_has_no_more_turns(
         assert (tried.seen, tried.dry) == (3, True)
     finally:
         tried.stop()
+    # nor is it waited for while it warms up
+    warms = trial.Trial(spark, short, Settings(1, 1, cap=100), tmp_path)
+    try:
+        warms.run(5, 0.1, lambda seen: None)
+        assert (warms.seen, warms.dry) == (3, True)
+    finally:
+        warms.stop()
+
+
+def test_a_profile_whose_source_runs_dry_says_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the warm-up or later: batches of 800 rows and more are asked for, of 4,000 in all."""
+    monkeypatch.setattr(trial, "_DRY_S", 1.0)
+
+    def short(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return Load(time.time() - 60, 100, 4_000, 1, settings.cap).stream(spark), nowhere
+
+    assert profiling.take(spark, short, "short", rate=400, seconds=6.0).dry > 0
+
+    def shorter(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return Load(time.time() - 60, 100, 200, 1, settings.cap).stream(spark), nowhere
+
+    with pytest.raises(taut.ProfileError, match="rows for 3 batches of 100 at most"):
+        profiling.take(spark, shorter, "shorter", rate=400, seconds=6.0)
 
 
 def test_the_windows_of_a_job_are_known(spark: SparkSession) -> None:

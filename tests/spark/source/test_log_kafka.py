@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ from tests.spark.source.test_log_contract import Expected, check_cuts, check_ref
 
 import taut
 from taut.errors import DataLost, LogError
+from taut.planning.profile import Windows
+from taut.spark.planning import profiling, trial
 from taut.spark.source.logs import open_log
 from taut.spark.source.logs.base import ARRIVAL, OFFSET
 from taut.spark.source.logs.kafka import KafkaLog
@@ -513,3 +516,28 @@ def test_a_transaction_that_is_open_at_the_end_of_a_resident_batch_holds_it(
     finally:
         query.stop()
     assert out.seen() == Counter(numbered(0, 20))
+
+
+@pytest.mark.spark
+def test_the_app_of_the_page_on_planning_is_profiled_from_a_topic(
+    broker: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backlog is shorter than a profile would like: what there is of it is taken."""
+    monkeypatch.setattr(trial, "_DRY_S", 1.0)
+    page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text()
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "kafka" in block
+    )
+    topic = Topic(broker, partitions=2)
+    begun = int(time.time() * 1e3) - 60_000
+    for second in range(20):
+        for partition in range(2):
+            rows = [(f"customer {n % 7}", "an order") for n in range(500)]
+            topic.put(rows, partition, timestamp=begun + 1_000 * second)
+    names: dict[str, Any] = {}
+    exec(code.replace("localhost:9092", topic.servers).replace('"orders"', repr(topic.name)), names)
+    profile = profiling.take(spark, names["app"], "orders", rate=1_000, seconds=10.0)
+    profile.check(spark=spark.version)
+    assert profile.windows == Windows(2.0)
+    assert {one.lanes for one in profile.samples} == {1, 2}
+    assert sum(one.out for one in profile.samples) > 0

@@ -51,6 +51,9 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="How long the plan has to hold at its rate.",
 )
 @click.option("--search/--no-search", default=True, help="Try rules of thumb and all settings.")
+@click.option(
+    "--beside", is_flag=True, help="Compare all of them with the plan's settings at its rate."
+)
 @click.option("--picture", "picture_file", type=FILE, help="Draw predicted against measured here.")
 @click.option("--profile", "profile_file", type=FILE, help="Write the profile here.")
 @json_option
@@ -61,6 +64,7 @@ def plan(
     measured: float,
     hold: float,
     search: bool,
+    beside: bool,
     picture_file: Path | None,
     profile_file: Path | None,
     json_file: Path | None,
@@ -76,7 +80,9 @@ def plan(
 
     console = wide_console()
     keep = None if profile_file is None else str(profile_file)
-    spec = Spec(workload, slo, points, measured, hold_s=hold, search=search, keep=keep)
+    spec = Spec(
+        workload, slo, points, measured, hold_s=hold, search=search, beside=beside, keep=keep
+    )
     with live(console) as watch:
         record, compared, rates, found = bench(spec, watch)
     if found is None:

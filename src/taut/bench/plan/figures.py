@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from taut.bench.plan.beside import Beside
 from taut.bench.plan.run import Measured
+from taut.planning.settings import Settings
 
 MEAN_WITHIN, P99_WITHIN = 0.15, 0.20
 
@@ -46,7 +48,7 @@ class Rates:
     """Highest rates on time: as planned, of rules of thumb, of all settings.
 
     ``speeds`` are those of the machine while they were held, as in :class:`Compared`. A rule that
-    was not ``rule_held`` reaches its rate at most.
+    was not ``rule_held`` reaches its rate at most. ``beside`` are other settings at one rate.
     """
 
     plan_rate: float | None = None
@@ -58,6 +60,7 @@ class Rates:
     rule_held: bool = False
     found: str | None = None
     found_rate: float = 0.0
+    beside: list[Beside] = field(default_factory=list)
 
 
 def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[str, float]:
@@ -86,10 +89,30 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
         told[f"{workload}.best_rule_of_thumb_held"] = float(rates.rule_held)
     if rates.found_rate:
         told[f"{workload}.best_found_rate"] = round(rates.found_rate, 1)
+    if rates.beside:
+        told[f"{workload}.best_beside_ratio"] = round(rates.beside[0].ratio, 3)
+    told |= {
+        f"{workload}.{settings_name(each.settings)}.beside_ratio": round(each.ratio, 3)
+        for each in rates.beside
+    }
+    told |= {
+        f"{workload}.{settings_name(each.settings)}.beside_at_least": 1.0
+        for each in rates.beside
+        if each.at_least
+    }
     told |= {
         f"{workload}.{name}_machine_speed": round(speed, 3) for name, speed in rates.speeds.items()
     }
     return told
+
+
+def settings_name(settings: Settings) -> str:
+    """In the names of figures.
+
+    >>> settings_name(Settings(2, 1, 0.5))
+    'l2-r1-t500'
+    """
+    return f"l{settings.lanes}-r{settings.reducers}-t{round(1000 * settings.trigger)}"
 
 
 def _within(workload: str, kind: str, compared: Sequence[Compared]) -> dict[str, float]:

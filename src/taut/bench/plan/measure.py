@@ -10,7 +10,8 @@ from time import monotonic
 
 from taut.bench.pace import Pace
 from taut.bench.place import Place, spark_session
-from taut.bench.plan.figures import Compared, Rates, figures
+from taut.bench.plan.beside import Beside, Took, beside
+from taut.bench.plan.figures import Compared, Rates, figures, settings_name
 from taut.bench.plan.jobs import WORKLOADS, app
 from taut.bench.plan.run import Measured, Progress, Watcher, run
 from taut.bench.record import BenchError, Record
@@ -31,6 +32,11 @@ _STEP = 1.05
 _LONGEST_STEP = 1.5
 _CLIMBS = 14
 _TENTH, _HALF = 0.1, 0.5
+_BESIDE = 0.9
+"""Of the plan's rate, at which other settings are compared with it: at all of it, a machine that is
+slow for a minute would have a queue."""
+_TOO_LATE = 2.0
+"""Times the objective, from which on it does not matter how much later others are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class Spec:
         How long the plan has to hold at its rate.
     search
         Whether rates of rules of thumb and of all settings are found by trying.
+    beside
+        Whether all of them are compared with the plan's at its rate.
     keep
         Where the profile is written, to look at it later.
     """
@@ -62,6 +70,7 @@ class Spec:
     hold_s: float = 180.0
     cores: int = 2
     search: bool = True
+    beside: bool = False
     keep: str | None = None
 
 
@@ -207,6 +216,8 @@ class Trial:
         if (speed := self._speed(began)) is not None:
             told.speeds["plan"] = speed
         told.plan_held = held.of(self.slo) <= self.slo.seconds
+        if self.spec.beside:
+            told.beside = self._beside(plan, cluster)
         if not self.spec.search:
             return told
         known = plan.rate if told.plan_held else 0.0
@@ -224,12 +235,7 @@ class Trial:
 
     def _rules(self, told: Rates, search: Search, cluster: Cluster, known: float) -> None:
         """The rule of thumb with the highest rate; ``known``: the plan's, if it held."""
-        rules = {
-            name: settings
-            for name, settings in rules_of_thumb(cluster).items()
-            # rows wait for the interval alone: no rate could make up for that
-            if (self.slo.quantile or 0.5) * settings.trigger < self.slo.seconds
-        }
+        rules = self._rules_in_time(cluster)
         guessed = {
             name: search.highest(settings, cluster) or told.plan_rate or 0.0
             for name, settings in rules.items()
@@ -247,6 +253,30 @@ class Trial:
         told.rule_rate, told.rule_held = held[0] if held else least, held is not None
         if held:
             told.rule = next(name for name in rules if rules[name] == held[1])
+
+    def _rules_in_time(self, cluster: Cluster) -> dict[str, Settings]:
+        return {
+            name: settings
+            for name, settings in rules_of_thumb(cluster).items()
+            # rows wait for the interval alone: no rate could make up for that
+            if (self.slo.quantile or 0.5) * settings.trigger < self.slo.seconds
+        }
+
+    def _beside(self, plan: Plan, cluster: Cluster) -> list[Beside]:
+        """All that are searched, and rules of thumb, against the plan's settings."""
+        mine, rate = plan.settings.but(cap=None), round(_BESIDE * plan.rate)
+        rules = self._rules_in_time(cluster).values()
+        others = dict.fromkeys([*every(cluster, {0.0, mine.trigger}), *rules])
+        too_late = Slo(f"{self.slo.measure} <= {_TOO_LATE * self.slo.seconds:g} s")
+
+        def took(settings: Settings, nth: int) -> Took:
+            name = f"beside the plan, round {nth + 1}: {settings}, {rate:,}/s"
+            give_up = None if settings == mine else too_late
+            measured = self._run(settings, rate, self.spec.seconds, name, give_up=give_up)
+            ended = give_up is not None and measured.of(give_up) > give_up.seconds
+            return Took(measured.of(self.slo), ended)
+
+        return beside(took, mine, [each for each in others if each != mine])
 
     def _held(
         self, found: Iterable[tuple[float, Settings]], least: float, told: Rates, name: str
@@ -325,5 +355,4 @@ def point_name(settings: Settings, share: float) -> str:
     >>> point_name(Settings(2, 1, 0.5), 0.3)
     'l2-r1-t500-30'
     """
-    trigger = round(1000 * settings.trigger)
-    return f"l{settings.lanes}-r{settings.reducers}-t{trigger}-{round(100 * share)}"
+    return f"{settings_name(settings)}-{round(100 * share)}"

@@ -69,6 +69,10 @@ def rates_told(rates: Rates) -> list[str]:
     if rates.found_rate:
         where = f" ({rates.found})" if rates.found else ", the plan's or a rule's"
         told.append(f"best found by trying: {rates.found_rate:,.0f} rows/s{where}")
+    for each in rates.beside:
+        rounds = f"{each.rounds} rounds" if each.rounds > 1 else "one round"
+        late = f"{each.ratio:.2f} times as late{' or more' * each.at_least}"
+        told.append(f"beside the plan: {late}, {each.settings}, {rounds}")
     return told
 
 

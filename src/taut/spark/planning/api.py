@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taut.errors import PlanError
-from taut.planning.plan import Plan, check_rate, make
+from taut.planning.plan import Plan, check_rate, check_spare, make
 from taut.planning.profile import Profile
-from taut.planning.settings import Cluster
+from taut.planning.settings import SPARE, Cluster
 from taut.planning.shared import SharedPlan, Wanted, make_together
+from taut.planning.trials import LEAST_SECONDS, SECONDS
 from taut.slo import Slo
 from taut.spark.planning.app import App, load_app, name_of, session_of, version_of
 from taut.spark.planning.profiling import Watcher, take
@@ -32,6 +33,8 @@ def plan(
     profile: Profile | str | Path | None = None,
     spark: SparkSession | None = None,
     name: str | None = None,
+    seconds: float = SECONDS,
+    spare: float = SPARE,
     watch: Watcher = lambda step: None,
 ) -> Plan:
     """From an objective to a configuration that meets it.
@@ -53,6 +56,11 @@ def plan(
         One taken before, or its file.
     spark
         Where to profile; by default the session that is active.
+    seconds
+        How long to profile: with less there is less to plan from.
+    spare
+        Batches are taken to cost so much more than they did, as a share, or what the fit is off by
+        if that is more: higher for a machine that others use as well.
 
     Raises
     ------
@@ -61,11 +69,12 @@ def plan(
     """
     objective = Slo(slo)
     check_rate(rate)
+    check_spare(spare)
     taken = profile is None
-    profile = _profile(app, profile, objective, rate, spark, name, watch)
+    profile = _profile(app, profile, objective, rate, spark, name, seconds, watch)
     version = None if taken else version_of(spark)
     clusters = [cluster] if isinstance(cluster, Cluster) else list(cluster or [profile.cluster])
-    return make(profile, objective, rate, clusters, spark=version)
+    return make(profile, objective, rate, clusters, spare=spare, spark=version)
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ def plan_together(
     *,
     cluster: Cluster | None = None,
     spark: SparkSession | None = None,
+    seconds: float = SECONDS,
+    spare: float = SPARE,
     watch: Watcher = lambda step: None,
 ) -> SharedPlan:
     """How several queries share a cluster so that each meets its own objective.
@@ -110,6 +121,10 @@ def plan_together(
         Where they are to run; by default where they were profiled.
     spark
         Where to profile; by default the session that is active.
+    seconds
+        How long to profile each of them.
+    spare
+        As :func:`taut.plan` takes it.
 
     Raises
     ------
@@ -123,6 +138,7 @@ def plan_together(
     ...     Demand(profile="orders.profile.json", slo="p99 <= 10 s", rate=5_000),
     ... ])
     """
+    check_spare(spare)
     wanted = []
     for demand in demands:
         objective = Slo(demand.slo)
@@ -131,12 +147,12 @@ def plan_together(
                 f"{demand.name or demand.app}: rate={demand.rate!r}: rows a second, above zero"
             )
         profile = _profile(
-            demand.app, demand.profile, objective, demand.rate, spark, demand.name, watch
+            demand.app, demand.profile, objective, demand.rate, spark, demand.name, seconds, watch
         )
         if demand.name is not None and profile.app != demand.name:
             profile = msgspec.structs.replace(profile, app=demand.name)
         wanted.append(Wanted(profile, objective, demand.rate))
-    return make_together(wanted, cluster, spark=version_of(spark))
+    return make_together(wanted, cluster, spare=spare, spark=version_of(spark))
 
 
 def _profile(
@@ -146,9 +162,12 @@ def _profile(
     rate: float | None,
     spark: SparkSession | None,
     name: str | None,
+    seconds: float,
     watch: Watcher,
 ) -> Profile:
     """The profile that is given, or taken of the app."""
+    if not LEAST_SECONDS <= seconds < math.inf:
+        raise PlanError(f"seconds={seconds!r}: at least {LEAST_SECONDS:g} to profile")
     if isinstance(profile, str | Path):
         return Profile.load(profile)
     if profile is not None:
@@ -164,5 +183,6 @@ def _profile(
         name or name_of(app),
         rate=rate,
         slo=objective,
+        seconds=seconds,
         watch=watch,
     )

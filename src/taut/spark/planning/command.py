@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from taut.errors import SloError
-from taut.planning.trials import RESIDENT_SECONDS, SECONDS
+from taut.planning.settings import SPARE, Cluster
+from taut.planning.trials import LEAST_SECONDS, RESIDENT_SECONDS, SECONDS
 from taut.slo import Slo
 
 if TYPE_CHECKING:
@@ -103,9 +104,15 @@ def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=5.0),
+    type=click.FloatRange(min=LEAST_SECONDS),
     help="How long to profile; with less there is less to plan from.  "
     f"[default: {SECONDS:g}, resident {RESIDENT_SECONDS:g}]",
+)
+@click.option(
+    "--spare",
+    type=click.FloatRange(min=0.0),
+    help="What batches may cost more than they did, as a share: more for a shared machine.  "
+    f"[default: {SPARE:g}]",
 )
 @click.option("--save", type=FILE, help="Write the plan here, as JSON.")
 @click.option("--conf", "conf_file", type=FILE, help="Write Spark's settings here.")
@@ -120,6 +127,7 @@ def plan(
     profile_file: Path | None,
     resident: bool,
     seconds: float | None,
+    spare: float | None,
     save: Path | None,
     conf_file: Path | None,
 ) -> None:
@@ -132,13 +140,17 @@ def plan(
 
     from taut.planning.plan import make
     from taut.planning.profile import Profile
-    from taut.planning.settings import Cluster
 
     try:
         objective = Slo(slo)
     except SloError as error:
         raise click.BadParameter(str(error), param_hint="--slo") from None
     if resident:
+        if spare is not None:
+            raise click.UsageError(
+                "--spare does not go with --resident: it is about what batches cost, and resident "
+                "lanes take rows as they come"
+            )
         for option, asked in (("nodes", nodes), ("cores", cores), ("conf", conf_file)):
             if asked is not None:
                 raise click.UsageError(
@@ -164,7 +176,8 @@ def plan(
     each = cores or profile.cores
     executors = nodes or range(profile.executors, profile.executors + 1)
     clusters = [Cluster(many, each) for many in executors]
-    found = make(profile, objective, rate, clusters, spark=pyspark.__version__)
+    left = SPARE if spare is None else spare
+    found = make(profile, objective, rate, clusters, spare=left, spark=pyspark.__version__)
     click.echo(found.explain())
     click.echo("Spark's settings:")
     for name, value in found.conf().items():

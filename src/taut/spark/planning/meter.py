@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_S = 0.05
+_BETWEEN_S = 0.05
+"""What Spark may need between two batches that follow each other."""
 _KEPT = 1_000
 """Batches remembered: Spark keeps the progress of fewer."""
 _PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
@@ -171,9 +173,13 @@ class Meter:
             "reduce": sum(stage.ended - stage.began for stage in mine if stage.reduces),
         }
         spent["write"] = max(0.0, written - start - sum(spent.values()))
-        # while it was held, nothing was done
+        # while it was held, nothing was done; nor while it waited for its interval, or for rows: a
+        # Taut source waits for those for a tenth of a second while it plans, and that does count
         held = self._let_go.get(number, self.written[number]) - self.written[number]
-        spent["after"] = max(0.0, next_start - written - held)
+        ended = start + took["triggerExecution"]
+        if next_start - ended < _BETWEEN_S:
+            ended = next_start
+        spent["after"] = max(0.0, ended - written - held)
         sample = Sample(
             lanes=max((s.tasks for s in mine if not s.reduces), default=self._settings.lanes),
             reducers=max((s.tasks for s in mine if s.reduces), default=self._settings.reducers),

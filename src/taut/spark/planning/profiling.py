@@ -27,6 +27,7 @@ from taut.planning.trials import (
     SECONDS,
     TURN,
     closer,
+    guesses,
     mixtures,
     sized,
     trials,
@@ -96,15 +97,17 @@ def take(
     cluster = cluster_of(spark)
     most = mixtures(cluster)[0]
     windows: Windows | None = None
+    dry = 0
     with _folder() as folder:
 
         def warmed(rows: int) -> list[Sample]:
-            nonlocal windows
+            nonlocal windows, dry
             step = Step(f"warming up, {rows:,} rows a batch", 0, len(trials(cluster, rows)), 0)
             trial = Trial(spark, app, most.but(cap=rows), folder)
             try:
                 trial.run(_LEAST_WARM, warm_up, lambda seen: watch(step))
                 windows = trial.windows
+                dry += trial.dry
                 return trial.samples()[-3:]
             finally:
                 trial.stop()
@@ -112,7 +115,8 @@ def take(
         large = sized(warmed, rate, slo.seconds if slo else None, lambda: windows is not None)
         if not large:
             raise ProfileError(
-                f"{name}: no batch had a row: does its source have rows, and does its sink write "
+                f"{name}: its source had rows for {CUT + 1} batches of {guesses(rate)[0]:,} at "
+                "most, and more are needed: does it hold a backlog, and does the app's sink write "
                 "what it is given?"
             )
 
@@ -127,6 +131,7 @@ def take(
                     samples=rounds.samples(),
                     windows=windows,
                     taken=time.time(),
+                    dry=dry + sum(trial.dry for trial in rounds.trials),
                 )
 
             first = seconds * (1.0 - CLOSER) if slo else seconds

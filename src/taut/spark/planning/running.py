@@ -46,20 +46,27 @@ class Drift:
     observed: float
     rate: float
     batches: int
+    objective: float = math.inf
 
     @property
     def beyond(self) -> bool:
         """Whether it lies outside of what was expected."""
         return not self.low <= self.observed <= self.high
 
+    @property
+    def missed(self) -> bool:
+        """Whether the objective is not met, expected or not."""
+        return self.observed > self.objective
+
     def __str__(self) -> str:
         said = "beyond" if self.beyond else "within"
         seen, low, high = (
             duration(round(value, 4)) for value in (self.observed, self.low, self.high)
         )
+        missed = f", missing the {duration(self.objective)} of its objective" * self.missed
         return (
             f"{self.measure} {seen} at {self.rate:,.0f} rows a second, {said} the {low} to {high} "
-            "expected"
+            f"expected{missed}"
         )
 
 
@@ -113,6 +120,7 @@ class Planned:
             value,
             rate,
             len(batches),
+            slo.seconds,
         )
         tell(self.plan, drift)
         return drift
@@ -123,7 +131,8 @@ class Planned:
         if drift is None:
             raise PlanError(f"{self.plan.app}: too few batches yet to plan from")
         profile = self.plan.profile.merged(batch.sample for batch in self.batches())
-        return make(profile, Slo(self.plan.slo), rate or drift.rate, [self.plan.cluster])
+        slo, clusters = Slo(self.plan.slo), [self.plan.cluster]
+        return make(profile, slo, rate or drift.rate, clusters, spare=self.plan.spare)
 
     def stop(self) -> None:
         """End it, after the batch that runs."""
@@ -140,9 +149,12 @@ class Planned:
     def _look(self) -> None:
         # after a restart a batch may come before Spark has given the query
         drift = self.drift() if hasattr(self, "query") else None
-        if drift is not None and drift.beyond != self._said:
-            self._said = drift.beyond
-            log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * drift.beyond)
+        if drift is None:
+            return
+        off = drift.beyond or drift.missed
+        if off != self._said:
+            self._said = off
+            log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * off)
 
 
 def tell(plan: Plan, drift: Drift | None = None) -> None:

@@ -59,7 +59,7 @@ class Trial:
         return len(self._meter.written)
 
     def run(self, least: int, within: float, tell: Callable[[int], None]) -> None:
-        """Without a hold: for so long, and until it has written a few batches."""
+        """Without a hold: for so long, and until it has written a few batches or has run dry."""
         until = time.monotonic() + within
         self._wait(lambda: time.monotonic() > until and self.seen >= least, least, tell)
 
@@ -70,16 +70,7 @@ class Trial:
     def turn(self, batches: int) -> None:
         """So many more; one whose source has run dry has no more turns."""
         self._meter.resume(batches)
-        came = time.monotonic()
-
-        def done() -> bool:
-            nonlocal came
-            if self._query.status["isDataAvailable"]:
-                came = time.monotonic()
-            self.dry = time.monotonic() > came + _DRY_S
-            return self.dry or self._meter.held.is_set()
-
-        self._wait(done, self.seen + batches, _silent)
+        self._wait(self._meter.held.is_set, self.seen + batches, _silent)
 
     def samples(self, stages: Sequence[Stage] | None = None) -> list[Sample]:
         """Without the first ones, and those that had no row."""
@@ -92,9 +83,16 @@ class Trial:
         self._meter.stop(self._query, within=30.0 if self.seen and not self.dry else 0.0)
 
     def _wait(self, done: Callable[[], bool], least: int, tell: Callable[[int], None]) -> None:
-        limit = time.monotonic() + _PATIENCE_S
+        came = time.monotonic()
+        limit = came + _PATIENCE_S
         while not done():
             self._check()
+            # one that has written nothing yet may still be starting
+            if not self.seen or self._query.status["isDataAvailable"]:
+                came = time.monotonic()
+            self.dry = time.monotonic() > came + _DRY_S
+            if self.dry:
+                return
             if time.monotonic() > limit:
                 raise ProfileError(
                     f"the app wrote {self.seen} batches within {_PATIENCE_S:g} s, and {least} are "
