@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 import taut
 from taut.policy import Decision, QueryView
+from taut.watch.records import Record, Source
 
 pytestmark = pytest.mark.spark
 
@@ -267,3 +269,30 @@ def test_a_resident_query_that_is_stopped_ends_in_silence(
     assert query.error() is None
     # py4j logs every error of a sink that reaches Spark, but for the short one that is a stop
     assert "exception while executing the Python Proxy" not in caplog.text
+
+
+@pytest.mark.parametrize("timing", [{"timing": "batch"}, {"timing": "resident", "horizon": "2 s"}])
+def test_a_source_whose_query_ends_tells_the_rest(
+    spark: SparkSession,
+    log: taut.MemoryLog,
+    tmp_path: Path,
+    heard: list[Record],
+    eventually: Eventually,
+    timing: dict[str, str],
+) -> None:
+    """Spark ends a source's process with a signal: it is not to die before its last word."""
+
+    def told(since: float) -> list[int]:
+        sources = [record for record in heard if isinstance(record, Source) and record.at >= since]
+        return [sum(lane.rows for lane in source.lanes) for source in sources]
+
+    seen = Seen()
+    with taut.Runtime(spark) as runtime:
+        stream = read(spark, log, lanes=1, **timing).load()
+        runtime.start(stream, name="q", sink=seen, checkpoint=tmp_path)
+        eventually(lambda: told(0.0), within=60)
+        log.append(["a", "b"])
+        eventually(lambda: seen.values() == ["a", "b"])
+        ended = time.time()
+    # nobody waits for that process
+    eventually(lambda: told(ended)[-1:] == [2], within=30)

@@ -31,7 +31,7 @@ TELL_EVERY = 1.0
 """Seconds between two tellings of how its lanes fare, while somebody wants to know."""
 _SOON = 0.9
 """Of these, after which it may be told when the driver has just answered."""
-_LAST_WORD = 1.0
+_LAST_WORD = 3.0
 """Seconds that a source that ends has for what it has to tell."""
 _AGAIN_AFTER = 1.0
 """Seconds after which it tries to reach a driver again that was not there."""

@@ -29,6 +29,7 @@ from taut.spark.source.connection import Place
 from taut.spark.source.control import FORMAT
 from taut.spark.source.dealt import Batch
 from taut.spark.source.distributor import Distributor
+from taut.spark.source.ending import end_in_order, to_the_end
 from taut.spark.source.follower import Follower, Stats, Wheel
 from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log
@@ -85,6 +86,7 @@ class TautSource(DataSource):
         how = SourceOptions.parse(options)
         how.refuse_sinkless(_chain(options))
         reader = ResidentReader if how.timing == "resident" else TautReader
+        end_in_order()
         return reader(open_log(options), _chain(options), how, Wheel.of(options))
 
 
@@ -196,6 +198,10 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server.do(lambda distributor: distributor.forget(*keys))
 
     def stop(self) -> None:
+        with to_the_end():
+            self._stop()
+
+    def _stop(self) -> None:
         if self._follower is not None:
             self._follower.stop()
         if self._lookout is not None:
@@ -425,10 +431,10 @@ class ResidentReader(TautReader):
         self._feeder.start()
         return lanes
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         if self._feeder is not None:
             self._feeder.stop()
-        super().stop()
+        super()._stop()
 
     def _after(self, end: float) -> Mapping[str, int]:
         """Where the batch after the one that ended at this time begins."""
