@@ -36,6 +36,8 @@ _SETTLING = 0.05
 """By how much batches may have become faster while they were profiled."""
 _DOUBLINGS = 10
 """Of an objective that cannot be met, until it is given up."""
+_NO_MORE = 1.01
+"""Times what batches cost, that is told as nothing to spare."""
 _LEAST_RATE = 1e-3
 _ROOM = 1.5
 """Times the largest batch expected, that a batch may take at most."""
@@ -230,8 +232,9 @@ def _near(search: Search, latency: Latency) -> list[str]:
 
 def piling_up(bound: float) -> str:
     """That a plan does not bear it if batches cost so many times what the fit says."""
+    more = "any" if bound < _NO_MORE else f"{bound - 1.0:.0%}"
     return (
-        f"if batches cost {bound - 1.0:.0%} more than fitted, which may be, they would not keep "
+        f"if batches cost {more} more than fitted, which may be, they would not keep "
         "up, and latency would grow without end: what is told as the most is from just before that"
     )
 

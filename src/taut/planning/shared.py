@@ -28,7 +28,7 @@ from taut.planning.plan import (
 )
 from taut.planning.profile import Profile
 from taut.planning.runner import Member, rhythms
-from taut.planning.search import HIGHEST, Choice
+from taut.planning.search import Choice
 from taut.planning.settings import SPARE, Cluster
 from taut.planning.together import Arrangement, Together
 from taut.policy.intervals import Intervals
@@ -156,12 +156,7 @@ def make_together(
     check_spare(spare)
     for each in wanted:
         each.profile.check(spark=spark)
-    names = Counter(each.profile.app for each in wanted)
-    twice = [name for name, times in names.items() if times > 1]
-    if twice:
-        raise PlanError(
-            f"name={twice[0]!r}: is that of {names[twice[0]]} queries; each needs its own"
-        )
+    refuse_twice([each.profile.app for each in wanted])
     cluster = cluster or _where(wanted)
     members = [Member(each.profile.app, fit(each.profile), each.slo, each.rate) for each in wanted]
     together = Together(members, cluster, margin=margin, spare=spare)
@@ -169,6 +164,13 @@ def make_together(
     if best is None or best.growth < 1.0:
         raise infeasible(together, best)
     return _describe(wanted, together, best)
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """Each query needs a name of its own."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise PlanError(f"name={name!r}: is that of {times} queries; each needs its own")
 
 
 def infeasible(together: Together, best: Arrangement | None) -> Infeasible:
@@ -226,16 +228,19 @@ def _describe(wanted: Sequence[Wanted], together: Together, best: Arrangement) -
     expected = together.latencies(best)
     least = together.latencies(best, scale=min(low))
     # beyond that they pile up, and latency is as long as one looks
-    bound = max(1.0, HIGHEST / together.busy(best))
-    most = together.latencies(best, scale=min(bound, max(high)))
+    bounds = together.bearable(best)
+    most = together.latencies(best, scale=min(*bounds, max(high)))
     at_most = together.latencies(best, growth=best.growth)
     plans = [
         _plan(each, together, best, nth, (expected[nth], least[nth], most[nth]), at_most[nth])
         for nth, each in enumerate(wanted)
     ]
-    if max(high) > bound:
-        told = piling_up(bound)
-        plans = [msgspec.structs.replace(plan, warnings=[*plan.warnings, told]) for plan in plans]
+    plans = [
+        msgspec.structs.replace(plan, warnings=[*plan.warnings, piling_up(bound)])
+        if max(high) > bound
+        else plan
+        for plan, bound in zip(plans, bounds, strict=True)
+    ]
     return SharedPlan(together.cluster, best.turns, plans, best.growth, together.busy(best))
 
 

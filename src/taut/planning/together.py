@@ -226,6 +226,18 @@ class Together:
         )
         return sum(shares) / arrangement.turns
 
+    def bearable(self, arrangement: Arrangement) -> list[float]:
+        """Times what all batches cost, up to which those of each query do not grow without end.
+
+        All turns may be taken, or the one that is the most that a query has.
+        """
+        growths = (
+            runner.work.at(member.rate).growth(member.rate)
+            for runner, member in zip(self._runners(arrangement, 1.0), self.members, strict=True)
+        )
+        busy = self.busy(arrangement)
+        return [max(1.0, HIGHEST / max(busy, growth)) for growth in growths]
+
     def latencies(
         self, arrangement: Arrangement, growth: float = 1.0, scale: float = 1.0
     ) -> list[Latency]:

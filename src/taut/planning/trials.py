@@ -27,6 +27,9 @@ RESIDENT_SECONDS = 20.0
 CLOSER = 0.22
 """The share of that for a closer look at the settings that a plan would have."""
 CLOSER_BATCHES = 40
+SHORT = 0.1
+"""Of the rows of a query's largest batch: one with fewer has what comes now and then, and not what
+had been waiting."""
 _FURTHER = 2.0
 """Times the rows of the largest batch so far, that those of this look have at most."""
 _SHORTEST_S, _LONGEST_S = 0.25, 2.0

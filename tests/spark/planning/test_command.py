@@ -48,6 +48,9 @@ def test_a_rate_with_more_to_spare(app: Path, tmp_path: Path) -> None:
 
     assert highest("--spare", "0.05") == highest() > 1.05 * highest("--spare", "0.2")
     assert Plan.load(saved).spare == 0.2
+    for odd in ("nan", "inf"):
+        assert f"{odd}: a number is needed" in planned(app, "p99 <= 2 s", "--spare", odd)
+        assert f"{odd}: a number is needed" in planned(app, "p99 <= 2 s", "--seconds", odd)
     assert "not in the range x>=0" in " ".join(planned(app, "p99 <= 2 s", "--spare", "-1").split())
 
 

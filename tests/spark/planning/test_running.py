@@ -43,31 +43,48 @@ def test_an_objective_that_is_missed_is_told_though_it_was_to_be_expected() -> N
     )
 
 
-def test_drift_is_logged_when_it_begins_and_when_it_ends(
-    plan: taut.Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_without_an_objective_nothing_is_missed() -> None:
+    drift = Drift("mean", 0.9, 0.7, 1.5, observed=0.8, rate=20_000.0, batches=20)
+    assert str(drift) == "mean 800 ms at 20,000 rows a second, within the 700 ms to 1.5 s expected"
+
+
+@pytest.mark.parametrize(
+    ("objective", "steps"),
+    [
+        # missed, and met again; missed and beyond; less than expected, and back
+        (1.0, [(0.9, 0), (1.2, 1), (1.2, 0), (0.9, 1), (2.0, 1), (2.0, 0), (0.5, 1), (0.9, 1)]),
+        # more than expected, then so much more that it is missed, also from less than expected
+        (1.8, [(1.6, 1), (1.7, 0), (1.9, 1), (1.6, 1), (0.6, 1), (1.9, 1)]),
+    ],
+)
+def test_drift_is_logged_when_something_begins_or_ends(
+    plan: taut.Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    objective: float,
+    steps: list[tuple[float, int]],
 ) -> None:
     """A job that runs, without the Spark that it runs on."""
     job = Planned.__new__(Planned)
-    job.plan, job._said = plan, False
-    seen = iter([0.9, 1.2, 1.2, 0.9, 2.0, 2.0, 0.5])
+    job.plan, job._said = plan, (False, False, False)
+    seen = iter([value for value, _ in steps])
 
     def drift(self: Planned) -> Drift:
-        return Drift("p99", 0.9, 0.7, 1.5, next(seen), rate=20_000.0, batches=20, objective=1.0)
+        return Drift("p99", 0.9, 0.7, 1.5, next(seen), 20_000.0, 20, objective)
 
     monkeypatch.setattr(Planned, "drift", drift)
     job._look()
     assert not caplog.records, "Spark has not given the query yet"
     job.query = None  # type: ignore[assignment]
     logged = []
-    for _ in range(7):
+    for _ in steps:
         caplog.clear()
         job._look()
         logged.append(caplog.text.count("p99"))
         assert ("; replan()" in caplog.text) == (
             "missing" in caplog.text or "beyond" in caplog.text
         )
-    # missed, and met again; beyond and missed, and beyond to the other side
-    assert logged == [0, 1, 0, 1, 1, 0, 0]
+    assert logged == [told for _, told in steps]
 
 
 def test_nobody_listens_and_nothing_is_made(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,18 +143,23 @@ def test_batches_of_plain_spark_are_measured_too(
     assert sum(batch.sample.rows for batch in batches) >= 10_000
     for batch in batches:
         assert batch.start < batch.written < batch.next_start
-        assert is_charged(batch, batch.next_start)
+    assert_charged(batches, query.recentProgress)
     assert max(batch.sample.reducers for batch in batches) == 3
     # the watermark goes on by as much as time does
     swept = sum(batch.sample.swept for batch in batches)
     assert 0.0 < swept <= batches[-1].next_start - batches[0].start + 5.0
 
 
-def is_charged(batch: Batch, until: float) -> bool:
-    """Whether it is for what it took until its rows were written, and for no more than that."""
-    rounding = 0.01
-    least, most = batch.written - batch.start, until - batch.start
-    return least - rounding < batch.sample.total < most + rounding
+def assert_charged(batches: Sequence[Batch], progress: Sequence[Any]) -> None:
+    """For what Spark says that they took, or until the next one where that follows at once."""
+    took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3 for one in progress}
+    at_once, rounding = 0.05, 0.01
+    for batch in batches:
+        least = took[batch.number]
+        assert least - rounding < batch.sample.total < least + at_once + rounding
+        assert batch.written - batch.start < batch.sample.total + rounding
+    # such as for the log of what was committed
+    assert max(batch.sample.seconds["after"] for batch in batches) > 0.0
 
 
 def test_a_query_runs_some_batches_and_is_held(
@@ -184,7 +190,8 @@ def test_a_query_runs_some_batches_and_is_held(
         meter.resume(4)
         eventually(meter.held.is_set)
         assert len(meter.written) == 7
-        batches = {batch.number: batch for batch in meter.batches(query.recentProgress)}
+        progress = query.recentProgress
+        batches = {batch.number: batch for batch in meter.batches(progress)}
     finally:
         meter.stop(query)
     for number, batch in batches.items():
@@ -194,7 +201,7 @@ def test_a_query_runs_some_batches_and_is_held(
     assert held.next_start >= until > held.written
     waited = until - meter.written[2]
     assert held.sample.total < held.next_start - held.start - waited + 0.01
-    assert all(is_charged(batch, batch.next_start) for batch in batches.values())
+    assert_charged(list(batches.values()), progress)
 
 
 def test_waiting_for_the_next_interval_is_no_time_of_a_batch(
@@ -212,11 +219,8 @@ def test_waiting_for_the_next_interval_is_no_time_of_a_batch(
         progress = query.recentProgress
     finally:
         meter.stop(query)
-    took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3 for one in progress}
     batches = meter.batches(progress)
-    # the next may follow at once, if one has taken longer than its interval
-    at_once = 0.05
-    assert all(is_charged(one, one.start + took[one.number] + at_once) for one in batches)
+    assert_charged(batches, progress)
     assert any(batch.sample.total < batch.next_start - batch.start - 0.1 for batch in batches)
 
 
@@ -244,6 +248,42 @@ def test_a_trial_whose_source_runs_dry_has_no_more_turns(
         assert (warms.seen, warms.dry) == (3, True)
     finally:
         warms.stop()
+
+
+def test_a_trial_that_only_has_what_comes_now_and_then_has_run_dry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A topic that is read to its end still gets a row now and then: no batches to plan from."""
+
+    def trickle(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        # 1,000 rows were waiting, and ten come every second
+        rows = Load(time.time() - 100, 10, None, 1, settings.cap).stream(spark)
+        return rows, nowhere
+
+    tried = trial.Trial(spark, trickle, Settings(1, 1, cap=250), tmp_path, 3)
+    try:
+        tried.begun()
+        assert not tried.dry
+        for _ in range(2):
+            if not tried.dry:
+                tried.turn(2)
+        assert tried.dry
+        assert tried.largest == 250
+    finally:
+        tried.stop()
+    assert {one.rows for one in tried.samples([])} >= {250}
+
+
+def test_an_app_that_reads_all_at_once_is_told_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_DRY_S", 1.0)
+
+    def greedy(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return Load(time.time() - 60, 100, 5_000, 1).stream(spark), nowhere
+
+    with pytest.raises(taut.ProfileError, match=r"batch had 5,000 rows where 100 at most .* cap"):
+        profiling.take(spark, greedy, "greedy", rate=400, seconds=6.0)
 
 
 def test_a_profile_whose_source_runs_dry_says_so(

@@ -259,7 +259,7 @@ def test_a_taut_source_under_a_runtime(
         sources = [record for record in heard if isinstance(record, Source)]
         return [(source.query, sum(lane.rows for lane in source.lanes)) for source in sources]
 
-    # a query that ends tells the rest, from a process that Spark does not wait for
+    # told every second, and once more as the query ends, from a process that nobody waits for
     eventually(lambda: rows_told()[-1:] == [("reduced", 5)], within=30)
     again = reduced.sink(taut.sink("json", path=path), shed=taut.sink("memory"))
     with taut.Runtime(spark) as runtime, pytest.raises(taut.StartError, match="holds results"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from taut.spark.source import ending
+
 RUNNER = """
-import sys, threading
+import ctypes, signal, sys, threading
 from taut.spark.source import ending
 
 ending._WITHIN = float(sys.argv[2])
@@ -18,13 +21,19 @@ how = sys.argv[3]
 ending.end_in_order(sys.argv[1])
 try:
     print("begun", flush=True)
-    if how == "stops":
+    if how in ("stops", "fails"):
         threading.Event().wait(60)
+    if how == "never answers":
+        # a call that goes on after a signal, which another thread gets
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        ctypes.CDLL(None).sleep(60)
 finally:
     with ending.to_the_end():
         print("stopping", flush=True)
         while how == "hangs" or (how == "is stopping" and not ending._signalled):
             threading.Event().wait(0.01)
+        if how == "fails":
+            raise ValueError("no")
         print("stopped")
     if how == "has stopped":
         print("over", flush=True)
@@ -56,8 +65,9 @@ def line(running: subprocess.Popen[str]) -> str:
 def test_it_stops_in_order_and_says_nothing(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "stops")
     running.terminate()
-    running.terminate()  # as Spark does
-    assert running.communicate(timeout=30) == ("stopping\nstopped\n", "")
+    assert line(running) == "stopping\n"
+    running.terminate()  # Spark does so twice
+    assert running.communicate(timeout=30) == ("stopped\n", "")
     assert running.returncode == 0
 
 
@@ -78,12 +88,27 @@ def test_once_it_has_stopped_it_leaves(folder: Path) -> None:
     assert running.returncode == 0
 
 
-def test_what_hangs_while_it_stops_is_killed(folder: Path) -> None:
-    running = process(folder, "runner", 0.1, "hangs")
-    assert line(running) == "stopping\n"
+@pytest.mark.parametrize("how", ["hangs", "never answers"])
+def test_what_hangs_is_killed(folder: Path, how: str) -> None:
+    """While it stops, or in a call that does not end for a signal."""
+    running = process(folder, "runner", 0.1, how)
+    if how == "hangs":
+        assert line(running) == "stopping\n"
     running.terminate()
     assert running.communicate(timeout=30) == ("", "")
-    assert running.returncode == -signal.SIGALRM
+    assert running.returncode == -signal.SIGKILL
+
+
+def test_what_fails_while_it_stops_is_told(folder: Path) -> None:
+    running = process(folder, "runner", 30.0, "fails")
+    running.terminate()
+    out, errors = running.communicate(timeout=30)
+    assert (out, running.returncode) == ("stopping\n", 0)
+    assert "did not end in order: ValueError('no')" in errors
+
+
+def test_spark_still_runs_sources_in_that_module() -> None:
+    assert importlib.util.find_spec(ending._RUNNER) is not None
 
 
 def test_other_programs_end_as_ever(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from pyspark.sql import functions as F
 
 import taut
 from taut.policy import Decision, QueryView
+from taut.spark.source.control import Control
+from taut.spark.source.follower import Look
 from taut.watch.records import Record, Source
 
 pytestmark = pytest.mark.spark
@@ -278,21 +279,27 @@ def test_a_source_whose_query_ends_tells_the_rest(
     tmp_path: Path,
     heard: list[Record],
     eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
     timing: dict[str, str],
 ) -> None:
     """Spark ends a source's process with a signal: it is not to die before its last word."""
 
-    def told(since: float) -> list[int]:
-        sources = [record for record in heard if isinstance(record, Source) and record.at >= since]
-        return [sum(lane.rows for lane in source.lanes) for source in sources]
+    last: list[int] = []
+    hear = Control.hear
 
+    def hear_last(self: Control, look: Look) -> None:
+        if look.wait == 0.0 and look.facts is not None:
+            last.append(sum(lane.rows for lane in look.facts.lanes))
+        hear(self, look)
+
+    monkeypatch.setattr(Control, "hear", hear_last)
     seen = Seen()
     with taut.Runtime(spark) as runtime:
         stream = read(spark, log, lanes=1, **timing).load()
         runtime.start(stream, name="q", sink=seen, checkpoint=tmp_path)
-        eventually(lambda: told(0.0), within=60)
+        eventually(lambda: any(isinstance(record, Source) for record in heard), within=60)
         log.append(["a", "b"])
         eventually(lambda: seen.values() == ["a", "b"])
-        ended = time.time()
+        assert not last
     # nobody waits for that process
-    eventually(lambda: told(ended)[-1:] == [2], within=30)
+    eventually(lambda: last == [2], within=30)

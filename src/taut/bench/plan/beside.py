@@ -1,4 +1,4 @@
-"""Other settings at the plan's rate, each between two runs of the plan's own. Pure.
+"""Other settings near the plan's rate, each between two runs of the plan's own. Pure.
 
 A machine that others use as well has rates that differ by a third within minutes. Of runs that
 follow each other, what changes slowly does not count.

@@ -56,7 +56,7 @@ class Spec:
     search
         Whether rates of rules of thumb and of all settings are found by trying.
     beside
-        Whether all of them are compared with the plan's at its rate.
+        Whether all of them are compared with the plan's at nine tenths of its rate.
     keep
         Where the profile is written, to look at it later.
     """

@@ -14,7 +14,7 @@ from taut.errors import PlanError
 from taut.planning.plan import Plan, check_rate, check_spare, make
 from taut.planning.profile import Profile
 from taut.planning.settings import SPARE, Cluster
-from taut.planning.shared import SharedPlan, Wanted, make_together
+from taut.planning.shared import SharedPlan, Wanted, make_together, refuse_twice
 from taut.planning.trials import LEAST_SECONDS, SECONDS
 from taut.slo import Slo
 from taut.spark.planning.app import App, load_app, name_of, session_of, version_of
@@ -139,13 +139,17 @@ def plan_together(
     ... ])
     """
     check_spare(spare)
-    wanted = []
+    # before minutes of profiling
     for demand in demands:
-        objective = Slo(demand.slo)
+        Slo(demand.slo)
         if demand.rate is None or not 0.0 < demand.rate < math.inf:
             raise PlanError(
                 f"{demand.name or demand.app}: rate={demand.rate!r}: rows a second, above zero"
             )
+    refuse_twice([name for demand in demands if (name := _name_of(demand)) is not None])
+    wanted = []
+    for demand in demands:
+        objective = Slo(demand.slo)
         profile = _profile(
             demand.app, demand.profile, objective, demand.rate, spark, demand.name, seconds, watch
         )
@@ -153,6 +157,13 @@ def plan_together(
             profile = msgspec.structs.replace(profile, app=demand.name)
         wanted.append(Wanted(profile, objective, demand.rate))
     return make_together(wanted, cluster, spare=spare, spark=version_of(spark))
+
+
+def _name_of(demand: Demand) -> str | None:
+    """What its plan will be called; None where its profile says that, and has yet to be read."""
+    if demand.name is not None or demand.profile is not None or demand.app is None:
+        return demand.name
+    return Path(demand.app).stem if isinstance(demand.app, str | Path) else name_of(demand.app)
 
 
 def _profile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -145,6 +146,10 @@ def plan(
         objective = Slo(slo)
     except SloError as error:
         raise click.BadParameter(str(error), param_hint="--slo") from None
+    for option, share in (("--seconds", seconds), ("--spare", spare)):
+        # a range lets them through
+        if share is not None and not math.isfinite(share):
+            raise click.BadParameter(f"{share}: a number is needed", param_hint=option)
     if resident:
         if spare is not None:
             raise click.UsageError(

@@ -91,7 +91,7 @@ class Meter:
             kept.pop(batch_id - _KEPT, None)
         if self._left is not None:
             self._left -= 1
-        if self._closing or self._left == 0:
+        if self._closing or (self._left is not None and self._left <= 0):
             self.held.set()
             self._latch.wait()
             self._let_go[batch_id] = time.time()
@@ -101,6 +101,10 @@ class Meter:
         self._left = batches
         self.held.clear()
         self._latch.open()
+
+    def hold(self) -> None:
+        """Let it run no more than the batch that comes next."""
+        self._left = 0
 
     def stop(self, query: StreamingQuery, within: float = 30.0) -> None:
         """End the query after the batch that runs: Spark tells of an interrupted one at length."""

@@ -48,6 +48,8 @@ _NEEDED = 4
 """Two settings with small and large batches: without them there is nothing to plan from."""
 _AS_LONG = 2.0
 """Times what the needed ones took to begin, that has to be left for the others: some for turns."""
+_AT_ONCE = 1.5
+"""Times the rows that were asked for, from which on a batch was not made to keep to them."""
 _WARM_UPS = 13.0
 """Of the seconds of a profile, the most that one of the runs of its warm-up takes is a part."""
 
@@ -97,25 +99,32 @@ def take(
     cluster = cluster_of(spark)
     most = mixtures(cluster)[0]
     windows: Windows | None = None
-    dry = 0
+    dry = many = 0
     with _folder() as folder:
 
         def warmed(rows: int) -> list[Sample]:
-            nonlocal windows, dry
+            nonlocal windows, dry, many
             step = Step(f"warming up, {rows:,} rows a batch", 0, len(trials(cluster, rows)), 0)
             trial = Trial(spark, app, most.but(cap=rows), folder)
             try:
                 trial.run(_LEAST_WARM, warm_up, lambda seen: watch(step))
                 windows = trial.windows
                 dry += trial.dry
+                many = max(many, trial.largest)
                 return trial.samples()[-3:]
             finally:
                 trial.stop()
 
         large = sized(warmed, rate, slo.seconds if slo else None, lambda: windows is not None)
+        least = guesses(rate)[0]
+        if not large and many > _AT_ONCE * least:
+            raise ProfileError(
+                f"{name}: a batch had {many:,} rows where {least:,} at most were asked for, and no "
+                "more came: the app has to read with settings.cap, and its source to hold a backlog"
+            )
         if not large:
             raise ProfileError(
-                f"{name}: its source had rows for {CUT + 1} batches of {guesses(rate)[0]:,} at "
+                f"{name}: its source had rows for {CUT + 1} batches of {least:,} at "
                 "most, and more are needed: does it hold a backlog, and does the app's sink write "
                 "what it is given?"
             )

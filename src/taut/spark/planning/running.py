@@ -33,6 +33,8 @@ log = logging.getLogger("taut")
 _SETTLED = 5
 """Batches at the start that say nothing: what waited when it began is in them."""
 _LOOK_EVERY = 20
+_AS_EXPECTED = (False, False, False)
+"""Neither missed nor beyond what was expected, to either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,17 @@ class Drift:
         """Whether the objective is not met, expected or not."""
         return self.observed > self.objective
 
+    @property
+    def state(self) -> tuple[bool, bool, bool]:
+        """Whether it is missed, above what was expected, below that."""
+        return self.missed, self.observed > self.high, self.observed < self.low
+
     def __str__(self) -> str:
         said = "beyond" if self.beyond else "within"
         seen, low, high = (
             duration(round(value, 4)) for value in (self.observed, self.low, self.high)
         )
-        missed = f", missing the {duration(self.objective)} of its objective" * self.missed
+        missed = f", missing the {duration(self.objective)} of its objective" if self.missed else ""
         return (
             f"{self.measure} {seen} at {self.rate:,.0f} rows a second, {said} the {low} to {high} "
             f"expected{missed}"
@@ -81,7 +88,7 @@ class Planned:
 
     def __init__(self, plan: Plan, spark: SparkSession, app: App, checkpoint: str | Path) -> None:
         self.plan = plan
-        self._said = False
+        self._said = _AS_EXPECTED
         trigger: Any = plan.settings.trigger_options()
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
@@ -151,10 +158,9 @@ class Planned:
         drift = self.drift() if hasattr(self, "query") else None
         if drift is None:
             return
-        off = drift.beyond or drift.missed
-        if off != self._said:
-            self._said = off
-            log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * off)
+        if drift.state != self._said:
+            self._said = drift.state
+            log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * any(drift.state))
 
 
 def tell(plan: Plan, drift: Drift | None = None) -> None:

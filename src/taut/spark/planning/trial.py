@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from taut.errors import ProfileError
 from taut.planning.profile import Sample
 from taut.planning.settings import Settings
-from taut.planning.trials import CUT
+from taut.planning.trials import CUT, SHORT
 from taut.spark.planning.app import App, configured, made, windows_of
 from taut.spark.planning.meter import Meter, Stage
 
@@ -44,7 +45,7 @@ class Trial:
         batches: int | None = None,
     ) -> None:
         self.settings = settings
-        self.dry = False
+        self._dry_from: float = math.inf
         with configured(spark, settings):
             frame, sink = made(app, spark, settings)
             self.windows = windows_of(frame, sink)
@@ -52,6 +53,16 @@ class Trial:
             writer = frame.writeStream.foreachBatch(self._meter)
             writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=folder))
             self._query = writer.trigger(**settings.trigger_options()).start()
+
+    @property
+    def dry(self) -> bool:
+        """Whether its source ran out of rows: nothing came for a while, or batches became short."""
+        return self._dry_from < math.inf
+
+    @property
+    def largest(self) -> int:
+        """Rows of its largest batch, also of one that is not taken."""
+        return max((int(each["numInputRows"]) for each in self._query.recentProgress), default=0)
 
     @property
     def seen(self) -> int:
@@ -71,11 +82,18 @@ class Trial:
         """So many more; one whose source has run dry has no more turns."""
         self._meter.resume(batches)
         self._wait(self._meter.held.is_set, self.seen + batches, _silent)
+        last = self._query.lastProgress
+        if last is not None and int(last["numInputRows"]) < SHORT * self.largest:
+            self._ran_dry()
 
     def samples(self, stages: Sequence[Stage] | None = None) -> list[Sample]:
         """Without the first ones, and those that had no row."""
         found = self._meter.batches(self._query.recentProgress, stages)
-        return [each.sample for each in found if each.number >= CUT and each.sample.rows]
+        return [
+            each.sample
+            for each in found
+            if CUT <= each.number < self._dry_from and each.sample.rows
+        ]
 
     def stop(self) -> None:
         """End it, after the batch that runs."""
@@ -90,8 +108,8 @@ class Trial:
             # one that has written nothing yet may still be starting
             if not self.seen or self._query.status["isDataAvailable"]:
                 came = time.monotonic()
-            self.dry = time.monotonic() > came + _DRY_S
-            if self.dry:
+            if time.monotonic() > came + _DRY_S:
+                self._ran_dry()
                 return
             if time.monotonic() > limit:
                 raise ProfileError(
@@ -102,6 +120,11 @@ class Trial:
                 )
             tell(self.seen)
             self._meter.held.wait(_LOOK_S)
+
+    def _ran_dry(self) -> None:
+        """What comes later would run beside the turns of others."""
+        self._meter.hold()
+        self._dry_from = min(self._dry_from, max(self._meter.written, default=-1) + 1)
 
     def _check(self) -> None:
         if not self._query.isActive:

@@ -10,16 +10,21 @@ Spark closes the socket of a query that it interrupts: then it waits.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
+log = logging.getLogger("taut")
+
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_WITHIN = 10.0
-"""Seconds after which the process is killed, whatever it is at."""
+_WITHIN = 30.0
+"""Seconds after which the process is killed, whatever it waits for: longer than all that a reader
+does to stop may take. Nobody waits for it."""
 _stopping = _stopped = _signalled = False
 
 
@@ -32,6 +37,11 @@ def end_in_order(runner: str = _RUNNER) -> None:
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     ):
         signal.signal(signal.SIGTERM, _end)
+        # told by the kernel, also while the main thread is in a call that no signal ends
+        come, go = os.pipe()
+        os.set_blocking(go, False)
+        signal.set_wakeup_fd(go, warn_on_full_buffer=False)
+        threading.Thread(target=_kill, args=(come,), name="taut-ending", daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -39,18 +49,33 @@ def to_the_end() -> Iterator[None]:
     """What is done here is not interrupted, and is the last that a process does that is to end."""
     global _stopping, _stopped  # noqa: PLW0603 -- a process ends once
     _stopping = True
-    yield
-    _stopped = True
-    if _signalled:
-        _leave()
+    try:
+        yield
+    except Exception as error:
+        # Spark reads no more of it
+        log.warning("source: it did not end in order: %r", error)
+        raise
+    finally:
+        _stopped = True
+        if _signalled:
+            _leave()
 
 
 def _leave() -> None:
     """Spark reads no more of this process, not even an error."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody may be there to read it
+        # nobody may be there to read it, or this is in the middle of a flush
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             stream.flush()
     os._exit(0)
+
+
+def _kill(come: int) -> None:
+    """Some time after the signal, if the process is still there."""
+    while os.read(come, 1) != bytes([signal.SIGTERM]):
+        pass
+    time.sleep(_WITHIN)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -58,9 +83,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     _signalled = True
     # Spark sends it twice
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # the kernel's own: also where Python waits for something that does not come
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, _WITHIN)
     if _stopped:
         _leave()
     if not _stopping:

@@ -202,13 +202,14 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stop()
 
     def _stop(self) -> None:
+        # no more rows for lanes, whatever the last word takes; what they had is still known
+        if self._server is not None:
+            self._server.close()
         if self._follower is not None:
             self._follower.stop()
         if self._lookout is not None:
             self._lookout.stop(timeout=1.0)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._server = None
         self._log.close()
 
     # -- in an executor -------------------------------------------------------------------------
