@@ -18,8 +18,8 @@ from taut.errors import PlanError
 from taut.planning.phases import fit
 from taut.planning.profile import Profile
 from taut.planning.runner import INTERVALS, Member, Tasks, rhythms
-from taut.planning.settings import Cluster, Settings
 from taut.planning.search import HIGHEST
+from taut.planning.settings import Cluster, Settings
 from taut.planning.shared import SharedPlan
 from taut.planning.together import Arrangement, Together
 from taut.slo import Slo
@@ -221,12 +221,12 @@ def test_what_would_pile_up_is_not_looked_at() -> None:
 
 def test_a_query_piles_up_alone_where_others_leave_turns_free() -> None:
     """It has one turn, however many there are."""
-    large = member("large", "p99 <= 20 s", 70_000, cluster=FOUR)
+    large = member("large", "p99 <= 20 s", 78_000, cluster=FOUR)
     small = member("small", "p99 <= 20 s", 500, cluster=FOUR)
     together = Together([large, small], FOUR)
     way = next(way for way in together.ways() if way.turns == 2)
     found = Arrangement(way, 1.0, (Settings(2, 2, 10.0), Settings(1, 1, 10.0)))
-    assert together.busy(found) < 0.6
+    assert together.busy(found) < 0.65
     first, second = together.bearable(found)
     alone = together._runners(found, 1.0)[0].work.growth(large.rate)
     assert first == pytest.approx(HIGHEST / alone)
@@ -356,19 +356,6 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         taut.plan_together([wanted("a", "p99 <= 1 s", 1)] * 2)
     with pytest.raises(PlanError, match="app= or profile= is needed"):
         taut.plan_together([taut.Demand(slo="p99 <= 1 s", rate=1)])
-
-
-def test_what_cannot_be_is_refused_before_anything_is_profiled() -> None:
-    def app(spark: object, settings: object) -> object:
-        raise AssertionError("it is profiled")
-
-    fine = taut.Demand(app, slo="p99 <= 1 s", rate=1_000)  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="name='app': is that of 2 queries"):
-        taut.plan_together([fine, fine])
-    with pytest.raises(PlanError, match=r"rate=0: rows a second"):
-        taut.plan_together([fine, replace(fine, rate=0, name="other")])
-    with pytest.raises(taut.SloError):
-        taut.plan_together([fine, replace(fine, slo="soon", name="other")])
     with pytest.raises(taut.SloError, match="is not an objective"):
         taut.plan_together([wanted("a", "soon", 1)])
     elsewhere = wanted("b", "p99 <= 2 s", 1_000, cluster=FOUR)
@@ -406,3 +393,16 @@ def test_what_a_model_can_do_near_its_limit_is_planned() -> None:
     assert found.growth >= 1.0
     for demand, made in zip(asked, found.plans, strict=True):
         assert made.expected["p99"].seconds <= Slo(demand.slo).seconds
+
+
+def test_what_cannot_be_is_refused_before_anything_is_profiled() -> None:
+    def app(spark: object, settings: object) -> object:
+        raise AssertionError("it is profiled")
+
+    fine = taut.Demand(app, slo="p99 <= 1 s", rate=1_000)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="name='app': is that of 2 queries"):
+        taut.plan_together([fine, fine])
+    with pytest.raises(PlanError, match=r"rate=0: rows a second"):
+        taut.plan_together([fine, replace(fine, rate=0, name="other")])
+    with pytest.raises(taut.SloError):
+        taut.plan_together([fine, replace(fine, slo="soon", name="other")])

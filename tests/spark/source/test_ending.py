@@ -62,12 +62,20 @@ def line(running: subprocess.Popen[str]) -> str:
     return running.stdout.readline()
 
 
+def ended(running: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it says from here on."""
+    assert running.stdout is not None
+    assert running.stderr is not None
+    with running:
+        return running.stdout.read(), running.stderr.read()
+
+
 def test_it_stops_in_order_and_says_nothing(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "stops")
     running.terminate()
     assert line(running) == "stopping\n"
     running.terminate()  # Spark does so twice
-    assert running.communicate(timeout=30) == ("stopped\n", "")
+    assert ended(running) == ("stopped\n", "")
     assert running.returncode == 0
 
 
@@ -76,7 +84,7 @@ def test_what_it_does_to_stop_is_not_interrupted(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "is stopping")
     assert line(running) == "stopping\n"
     running.terminate()
-    assert running.communicate(timeout=30) == ("stopped\n", "")
+    assert ended(running) == ("stopped\n", "")
     assert running.returncode == 0
 
 
@@ -84,7 +92,7 @@ def test_once_it_has_stopped_it_leaves(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "has stopped")
     assert [line(running) for _ in range(3)] == ["stopping\n", "stopped\n", "over\n"]
     running.terminate()
-    assert running.communicate(timeout=30) == ("", "")
+    assert ended(running) == ("", "")
     assert running.returncode == 0
 
 
@@ -95,14 +103,14 @@ def test_what_hangs_is_killed(folder: Path, how: str) -> None:
     if how == "hangs":
         assert line(running) == "stopping\n"
     running.terminate()
-    assert running.communicate(timeout=30) == ("", "")
+    assert ended(running) == ("", "")
     assert running.returncode == -signal.SIGKILL
 
 
 def test_what_fails_while_it_stops_is_told(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "fails")
     running.terminate()
-    out, errors = running.communicate(timeout=30)
+    out, errors = ended(running)
     assert (out, running.returncode) == ("stopping\n", 0)
     assert "did not end in order: ValueError('no')" in errors
 
@@ -114,5 +122,5 @@ def test_spark_still_runs_sources_in_that_module() -> None:
 def test_other_programs_end_as_ever(folder: Path) -> None:
     running = process(folder, "another", 30.0, "stops")
     running.terminate()
-    assert running.communicate(timeout=30) == ("", "")
+    assert ended(running) == ("", "")
     assert running.returncode == -signal.SIGTERM

@@ -52,7 +52,9 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @click.option("--search/--no-search", default=True, help="Try rules of thumb and all settings.")
 @click.option(
-    "--beside", is_flag=True, help="Compare all of them with the plan's settings at nine tenths of its rate."
+    "--beside",
+    is_flag=True,
+    help="Compare all of them with the plan's settings, at nine tenths of its rate.",
 )
 @click.option("--picture", "picture_file", type=FILE, help="Draw predicted against measured here.")
 @click.option("--profile", "profile_file", type=FILE, help="Write the profile here.")

@@ -77,6 +77,13 @@ def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     return given
 
 
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A range lets others through."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value}: a number is needed")
+    return value
+
+
 @click.command()
 @click.argument("app", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--slo", required=True, help="The objective, such as 'p99 <= 1 s'.")
@@ -106,12 +113,14 @@ def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 @click.option(
     "--seconds",
     type=click.FloatRange(min=LEAST_SECONDS),
+    callback=_finite,
     help="How long to profile; with less there is less to plan from.  "
     f"[default: {SECONDS:g}, resident {RESIDENT_SECONDS:g}]",
 )
 @click.option(
     "--spare",
     type=click.FloatRange(min=0.0),
+    callback=_finite,
     help="What batches may cost more than they did, as a share: more for a shared machine.  "
     f"[default: {SPARE:g}]",
 )
@@ -146,10 +155,6 @@ def plan(
         objective = Slo(slo)
     except SloError as error:
         raise click.BadParameter(str(error), param_hint="--slo") from None
-    for option, share in (("--seconds", seconds), ("--spare", spare)):
-        # a range lets them through
-        if share is not None and not math.isfinite(share):
-            raise click.BadParameter(f"{share}: a number is needed", param_hint=option)
     if resident:
         if spare is not None:
             raise click.UsageError(

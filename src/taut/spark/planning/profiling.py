@@ -99,32 +99,34 @@ def take(
     cluster = cluster_of(spark)
     most = mixtures(cluster)[0]
     windows: Windows | None = None
-    dry = many = 0
+    dry = 0
+    at_once: tuple[int, int] | None = None
     with _folder() as folder:
 
         def warmed(rows: int) -> list[Sample]:
-            nonlocal windows, dry, many
+            nonlocal windows, dry, at_once
             step = Step(f"warming up, {rows:,} rows a batch", 0, len(trials(cluster, rows)), 0)
             trial = Trial(spark, app, most.but(cap=rows), folder)
             try:
                 trial.run(_LEAST_WARM, warm_up, lambda seen: watch(step))
                 windows = trial.windows
                 dry += trial.dry
-                many = max(many, trial.largest)
+                if at_once is None and trial.largest > _AT_ONCE * rows:
+                    at_once = trial.largest, rows
                 return trial.samples()[-3:]
             finally:
                 trial.stop()
 
         large = sized(warmed, rate, slo.seconds if slo else None, lambda: windows is not None)
-        least = guesses(rate)[0]
-        if not large and many > _AT_ONCE * least:
+        if not large and at_once is not None:
             raise ProfileError(
-                f"{name}: a batch had {many:,} rows where {least:,} at most were asked for, and no "
-                "more came: the app has to read with settings.cap, and its source to hold a backlog"
+                f"{name}: a batch had {at_once[0]:,} rows where {at_once[1]:,} at most were asked "
+                "for, and too few came after it: the app has to read with settings.cap, and its "
+                "source to hold a backlog"
             )
         if not large:
             raise ProfileError(
-                f"{name}: its source had rows for {CUT + 1} batches of {least:,} at "
+                f"{name}: its source had rows for {CUT + 1} batches of {guesses(rate)[0]:,} at "
                 "most, and more are needed: does it hold a backlog, and does the app's sink write "
                 "what it is given?"
             )
