@@ -282,7 +282,7 @@ def test_an_app_that_reads_all_at_once_is_told_so(
     def greedy(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
         return Load(time.time() - 60, 100, 5_000, 1).stream(spark), nowhere
 
-    with pytest.raises(taut.ProfileError, match=r"batch had 5,000 rows where 100 at most .*settings.cap"):
+    with pytest.raises(taut.ProfileError, match=r"had 5,000 rows where 100 at most .*settings.cap"):
         profiling.take(spark, greedy, "greedy", rate=400, seconds=6.0)
 
 
