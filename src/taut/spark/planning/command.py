@@ -88,7 +88,11 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> 
 @click.argument("app", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--slo", required=True, help="The objective, such as 'p99 <= 1 s'.")
 @click.option("--rate", type=Rate(), help="Rows a second; without it, as many as can be on time.")
-@click.option("--nodes", type=Nodes(), help="Executors: the fewest of these that suffice.")
+@click.option(
+    "--nodes",
+    type=Nodes(),
+    help="Executors: the fewest of these that suffice for --rate; without it, those with the most.",
+)
 @click.option("--cores", type=click.IntRange(1), help="Of each executor; as profiled by default.")
 @click.option("--master", default="local[*]", show_default=True, help="Where to profile.")
 @click.option(
