@@ -260,7 +260,8 @@ def test_a_taut_source_under_a_runtime(
         return [(source.query, sum(lane.rows for lane in source.lanes)) for source in sources]
 
     # told every second, and once more as the query ends, from a process that nobody waits for
-    eventually(lambda: rows_told()[-1:] == [("reduced", 5)], within=30)
+    eventually(lambda: ("reduced", 5) in rows_told(), within=30)
+    assert rows_told()[-1] == ("reduced", 5)
     again = reduced.sink(taut.sink("json", path=path), shed=taut.sink("memory"))
     with taut.Runtime(spark) as runtime, pytest.raises(taut.StartError, match="holds results"):
         runtime.start(reduced.frame, name="new", sink=again, checkpoint=tmp_path / "other")

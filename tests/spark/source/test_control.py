@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import socket
 import threading
@@ -239,6 +240,30 @@ def test_a_source_that_ends_tells_the_rest(desk: Desk, heard: list[Record]) -> N
     (last,) = heard
     assert isinstance(last, Source)
     assert (last.query, last.source, last.at) == ("ads", "2", 2)
+
+
+def test_the_last_word_is_heard_last(
+    desk: Desk, heard: list[Record], eventually: Eventually
+) -> None:
+    """Though a look of the source's own is under way as it ends."""
+    under_way, go_on, times = threading.Event(), threading.Event(), itertools.count()
+
+    def facts(wanted: bool) -> Source | None:
+        at = next(times)
+        if at == 1:
+            under_way.set()
+            assert go_on.wait(30)
+        return Source(at, "") if wanted else None
+
+    follower = Follower(wheel(desk.control()), facts=facts)
+    assert under_way.wait(30), "it tells every second"
+    ending = threading.Thread(target=follower.stop)
+    ending.start()
+    eventually(follower._ended.is_set)
+    go_on.set()
+    ending.join(30)
+    eventually(lambda: len(heard) >= 2)
+    assert [record.at for record in heard if isinstance(record, Source)] == [1, 2]
 
 
 def test_a_source_that_cannot_tell_is_steered_all_the_same(

@@ -18,23 +18,27 @@ from taut.spark.source import ending
 
 ending._WITHIN = float(sys.argv[2])
 how = sys.argv[3]
-ending.end_in_order(sys.argv[1])
+
+def part():
+    print("stopping", flush=True)
+    while how == "hangs" or (how == "is stopping" and not end._signalled):
+        threading.Event().wait(0.01)
+    if how == "fails":
+        raise ValueError("no")
+    print("stopped")
+
+end = ending.Ending(part)
+end.on_signal(sys.argv[1])
+print("begun", flush=True)
 try:
-    print("begun", flush=True)
-    if how in ("stops", "fails"):
+    if how in ("stops", "fails", "hangs"):
         threading.Event().wait(60)
-    if how == "never answers":
-        # a call that goes on after a signal, which another thread gets
+    if how == "is in a call":
+        # one that goes on after a signal, which another thread gets
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         ctypes.CDLL(None).sleep(60)
 finally:
-    with ending.to_the_end():
-        print("stopping", flush=True)
-        while how == "hangs" or (how == "is stopping" and not ending._signalled):
-            threading.Event().wait(0.01)
-        if how == "fails":
-            raise ValueError("no")
-        print("stopped")
+    end.run()
     if how == "has stopped":
         print("over", flush=True)
         threading.Event().wait(60)
@@ -79,6 +83,13 @@ def test_it_stops_in_order_and_says_nothing(folder: Path) -> None:
     assert running.returncode == 0
 
 
+def test_a_call_that_does_not_end_for_a_signal_is_not_waited_for(folder: Path) -> None:
+    running = process(folder, "runner", 30.0, "is in a call")
+    running.terminate()
+    assert ended(running) == ("stopping\nstopped\n", "")
+    assert running.returncode == 0
+
+
 def test_what_it_does_to_stop_is_not_interrupted(folder: Path) -> None:
     """Spark closes the socket of a query that is interrupted, and only then ends the process."""
     running = process(folder, "runner", 30.0, "is stopping")
@@ -96,15 +107,12 @@ def test_once_it_has_stopped_it_leaves(folder: Path) -> None:
     assert running.returncode == 0
 
 
-@pytest.mark.parametrize("how", ["hangs", "never answers"])
-def test_what_hangs_is_killed(folder: Path, how: str) -> None:
-    """While it stops, or in a call that does not end for a signal."""
-    running = process(folder, "runner", 0.1, how)
-    if how == "hangs":
-        assert line(running) == "stopping\n"
+def test_what_hangs_is_ended(folder: Path) -> None:
+    running = process(folder, "runner", 0.1, "hangs")
     running.terminate()
+    assert line(running) == "stopping\n"
     assert ended(running) == ("", "")
-    assert running.returncode == -signal.SIGKILL
+    assert running.returncode == -signal.SIGALRM
 
 
 def test_what_fails_while_it_stops_is_told(folder: Path) -> None:

@@ -1,10 +1,10 @@
 """A source's process ends in good order.
 
 Spark ends it with SIGTERM, as soon as the query has ended and before anything is read to its end:
-Python would die there and then, with lanes not told, files not closed and the last second not heard
-by those who watch. Here the signal unwinds the main thread instead, as ``sys.exit`` does, and the
-reader's ``stop`` is called as Spark means it to be. It may also come while that is under way, for
-Spark closes the socket of a query that it interrupts: then it waits.
+Python would die there and then, with lanes not cut off and the last second not heard by those who
+watch. Here a thread that the kernel wakes lets the reader part instead, and then ends the process.
+The main thread is not interrupted: an exception raised in it by the signal could fall into the very
+``stop`` that Spark calls at the same moment, for it closes the source's socket as well.
 """
 
 from __future__ import annotations
@@ -15,75 +15,75 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Callable
 
 log = logging.getLogger("taut")
 
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _WITHIN = 30.0
-"""Seconds after which the process is killed, whatever it waits for: longer than all that a reader
-does to stop may take. Nobody waits for it."""
-_stopping = _stopped = _signalled = False
+"""Seconds after which the kernel ends the process, whatever it waits for: longer than all that a
+reader does to part may take. Nobody waits for it."""
 
 
-def end_in_order(runner: str = _RUNNER) -> None:
-    """From now on, if this is the process of a source."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (
-        getattr(main, "name", None) == runner
-        and threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    ):
-        signal.signal(signal.SIGTERM, _end)
-        # told by the kernel, also while the main thread is in a call that no signal ends
-        come, go = os.pipe()
-        os.set_blocking(go, False)
-        signal.set_wakeup_fd(go, warn_on_full_buffer=False)
-        threading.Thread(target=_kill, args=(come,), name="taut-ending", daemon=True).start()
+class Ending:
+    """What a source does before its process ends: once, whoever comes first, and to its end.
 
+    Parameters
+    ----------
+    part
+        What is to be done. The main thread may be at anything meanwhile.
+    """
 
-@contextlib.contextmanager
-def to_the_end() -> Iterator[None]:
-    """What is done here is not interrupted, and is the last that a process does that is to end."""
-    global _stopping, _stopped  # noqa: PLW0603 -- a process ends once
-    _stopping = True
-    try:
-        yield
-    except Exception as error:
-        # Spark reads no more of it
-        log.warning("source: it did not end in order: %r", error)
-        raise
-    finally:
-        _stopped = True
-        if _signalled:
-            _leave()
+    def __init__(self, part: Callable[[], None]) -> None:
+        self._part = part
+        self._lock = threading.Lock()
+        self._parted = self._signalled = False
+
+    def run(self) -> None:
+        """Part, or wait until another thread has; does not return if the process is to end."""
+        try:
+            with self._lock:
+                if not self._parted:
+                    self._parted = True
+                    self._part()
+        except Exception as error:
+            # Spark reads no more of it
+            log.warning("source: it did not end in order: %r", error)
+            raise
+        finally:
+            if self._signalled:
+                _leave()
+
+    def on_signal(self, runner: str = _RUNNER) -> None:
+        """From now on also when the process is told to end, if it is that of a source."""
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if (
+            getattr(main, "name", None) == runner
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
+            # told by the kernel, also while the main thread is in a call that no signal ends
+            come, go = os.pipe()
+            os.set_blocking(go, False)
+            signal.set_wakeup_fd(go, warn_on_full_buffer=False)
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            threading.Thread(
+                target=self._wait, args=(come,), name="taut-ending", daemon=True
+            ).start()
+
+    def _wait(self, come: int) -> None:
+        while os.read(come, 1) != bytes([signal.SIGTERM]):
+            pass
+        signal.setitimer(signal.ITIMER_REAL, _WITHIN)
+        self._signalled = True
+        self.run()
 
 
 def _leave() -> None:
     """Spark reads no more of this process, not even an error."""
     for stream in (sys.stdout, sys.stderr):
-        # nobody may be there to read it, or this is in the middle of a flush
+        # nobody may be there to read it, or another thread is in the middle of a flush
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             stream.flush()
     os._exit(0)
-
-
-def _kill(come: int) -> None:
-    """Some time after the signal, if the process is still there."""
-    while os.read(come, 1) != bytes([signal.SIGTERM]):
-        pass
-    time.sleep(_WITHIN)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    global _signalled  # noqa: PLW0603 -- a process ends once
-    _signalled = True
-    # Spark sends it twice
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if _stopped:
-        _leave()
-    if not _stopping:
-        raise SystemExit

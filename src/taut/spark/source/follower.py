@@ -140,6 +140,8 @@ class Follower:
         self._source = uuid.uuid4().hex
         self._told = Told(-1)
         self._change = threading.Condition()
+        self._speaking = threading.Lock()
+        """Held from a look until it is sent: the last one is heard last."""
         self._stopped = self._warned = self._failed = False
         self._heard = threading.Event()
         self._ended = threading.Event()
@@ -160,19 +162,24 @@ class Follower:
 
     def stop(self) -> None:
         """Ask no more; who watches hears of what was done until now."""
-        again, watched = self._stopped, self._told_at is not None
-        self._tell(Told(-1), stopped=True)
+        again = self._stopped
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
         self._ended.set()
-        if watched and not again:
+        if again or not self._speaking.acquire(timeout=_LAST_WORD):
+            return
+        # the thread says no more
+        self._speaking.release()
+        if self._told_at is not None:
             with contextlib.suppress(OSError, FrameError, msgspec.MsgspecError):
                 client = Client(self._wheel.address, self._wheel.token, timeout=_LAST_WORD)
                 with contextlib.closing(client):
                     client.ask(self._look(last=True))
 
-    def _tell(self, told: Told, stopped: bool = False) -> None:
+    def _tell(self, told: Told) -> None:
         with self._change:
             self._told = told
-            self._stopped = self._stopped or stopped
             self._change.notify_all()
         self._heard.set()
 
@@ -184,8 +191,7 @@ class Follower:
                 if not self._stopped and not self._warned:
                     self._warned = True
                     log.warning("source: the driver does not steer it now: %r", error)
-            if not self._stopped:
-                self._watch(False)
+            self._watch(False)
             # goes on by itself until the driver answers again
             self._tell(Told(-1, most=self._told.most))
             self._ended.wait(_AGAIN_AFTER)
@@ -195,18 +201,22 @@ class Follower:
         client = Client(self._wheel.address, self._wheel.token)
         try:
             while not self._stopped:
-                told = client.ask(self._look(), decode)
-                if not self._stopped:
-                    self._watch(told.watched)
-                    self._tell(told)
+                with self._speaking:
+                    if self._stopped:
+                        break
+                    client.send(self._look())
+                told = client.answer(decode)
+                self._watch(told.watched)
+                self._tell(told)
         finally:
             client.close()
 
     def _watch(self, watched: bool) -> None:
         """Begin to gather what is told, or end it."""
-        if watched != (self._told_at is not None):
-            self._gather(watched)
-            self._told_at = time.monotonic() if watched else None
+        with self._speaking:
+            if not self._stopped and watched != (self._told_at is not None):
+                self._gather(watched)
+                self._told_at = time.monotonic() if watched else None
 
     def _gather(self, wanted: bool) -> Source | None:
         try:

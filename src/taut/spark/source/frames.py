@@ -114,7 +114,15 @@ class Client:
 
     def ask(self, message: object, decode: Callable[[bytes], Any] = msgspec.msgpack.decode) -> Any:
         """Send a message and return its answer."""
+        self.send(message)
+        return self.answer(decode)
+
+    def send(self, message: object) -> None:
+        """Send a message; its :meth:`answer` is still to be read."""
         self._socket.sendall(encode(message))
+
+    def answer(self, decode: Callable[[bytes], Any] = msgspec.msgpack.decode) -> Any:
+        """The answer to what was sent."""
         while (body := self._frames.next()) is None:
             got = self._socket.recv(_RECEIVE)
             if not got:

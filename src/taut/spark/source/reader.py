@@ -29,7 +29,7 @@ from taut.spark.source.connection import Place
 from taut.spark.source.control import FORMAT
 from taut.spark.source.dealt import Batch
 from taut.spark.source.distributor import Distributor
-from taut.spark.source.ending import end_in_order, to_the_end
+from taut.spark.source.ending import Ending
 from taut.spark.source.follower import Follower, Stats, Wheel
 from taut.spark.source.lane import Egress, run_lane
 from taut.spark.source.logs import open_log
@@ -85,9 +85,10 @@ class TautSource(DataSource):
         options = _lower(self.options)
         how = SourceOptions.parse(options)
         how.refuse_sinkless(_chain(options))
-        reader = ResidentReader if how.timing == "resident" else TautReader
-        end_in_order()
-        return reader(open_log(options), _chain(options), how, Wheel.of(options))
+        kind = ResidentReader if how.timing == "resident" else TautReader
+        reader = kind(open_log(options), _chain(options), how, Wheel.of(options))
+        reader.ending.on_signal()
+        return reader
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spend = options.admitting()
         self._wheel = wheel
         self._follower: Follower | None = None
+        self.ending = Ending(self._part)
         self._idle = False
         self._short_since: float | None = None
         self._gone: set[str] = set()
@@ -129,7 +131,7 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         # what lanes have no use for
         gone = ("_server", "_follower", "_wheel", "_dispatch", "_replay", "_spend", "_tally",
-                "_looked", "_lookout")  # fmt: skip
+                "_looked", "_lookout", "ending")  # fmt: skip
         return self.__dict__ | dict.fromkeys(gone) | {"_planned": []}
 
     # -- in the source process ---------------------------------------------------------------
@@ -198,10 +200,10 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server.do(lambda distributor: distributor.forget(*keys))
 
     def stop(self) -> None:
-        with to_the_end():
-            self._stop()
+        self.ending.run()
+        self._log.close()
 
-    def _stop(self) -> None:
+    def _part(self) -> None:
         # no more rows for lanes, whatever the last word takes; what they had is still known
         if self._server is not None:
             self._server.close()
@@ -209,8 +211,6 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._follower.stop()
         if self._lookout is not None:
             self._lookout.stop(timeout=1.0)
-        self._server = None
-        self._log.close()
 
     # -- in an executor -------------------------------------------------------------------------
 
@@ -432,10 +432,10 @@ class ResidentReader(TautReader):
         self._feeder.start()
         return lanes
 
-    def _stop(self) -> None:
+    def _part(self) -> None:
         if self._feeder is not None:
             self._feeder.stop()
-        super()._stop()
+        super()._part()
 
     def _after(self, end: float) -> Mapping[str, int]:
         """Where the batch after the one that ended at this time begins."""
