@@ -6,6 +6,7 @@ and memory sinks made here are idempotent: writing a batch again replaces it.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,10 @@ class MemorySink:
                 )
             self._batches[batch_id] = rows
 
+    def beside(self, name: str) -> MemorySink:
+        """One of the same size, with nothing in it."""
+        return MemorySink(self._limit)
+
     def rows(self) -> list[Row]:
         """All rows so far, in the order of their batches."""
         with self._lock:
@@ -97,7 +102,32 @@ class FileSink:
         rows = df.observe(count, F.count(F.lit(1)).alias("rows"))
         rows.write.format(self.format).options(**self._options).mode("overwrite").save(folder)
         if count.get["rows"] == 0:
-            _delete(df, folder)
+            delete(df.sparkSession, folder)
+
+    def beside(self, name: str) -> FileSink:
+        """The same, to a folder beside its own; nobody reads one whose name begins so.
+
+        >>> FileSink("json", "/tmp/out/").beside("trial").path
+        '/tmp/_out-trial'
+        >>> FileSink("json", "s3a://bucket").beside("trial").path
+        's3a://bucket/_trial'
+        """
+        return FileSink(self.format, _hidden(self.path, name), **self._options)
+
+
+def _hidden(path: str, name: str) -> str:
+    found = re.match(r"[A-Za-z][\w+.-]*://[^/]*/*|/*", path)
+    root = found.group() if found else ""
+    *parents, own = path[len(root) :].rstrip("/").split("/")
+    if "://" in root and not root.endswith("/"):
+        root += "/"
+    return root + "/".join([*parents, f"_{own}-{name}" if own else f"_{name}"])
+
+
+def beside(sink: SinkFunction, name: str) -> SinkFunction:
+    """The same of a sink made here, without an effect on it or on what it has written."""
+    made = getattr(sink, "beside", None)
+    return made(name) if callable(made) else sink
 
 
 def file_paths(sink: SinkFunction) -> list[str]:
@@ -135,11 +165,16 @@ class FormatSink:
             writer = writer.option("txnVersion", batch_id)
         writer.mode("append").save()
 
+    def beside(self, name: str) -> FormatSink:
+        """To the same place, but that Delta takes its batches for those of another."""
+        given = self._options.get("txnAppId")
+        own = {} if given is None else {"txnAppId": f"{given}-{name}"}
+        return FormatSink(self.format, self._options | own)
 
-def _delete(df: DataFrame, folder: str) -> None:
-    jvm = df.sparkSession._jvm
+
+def delete(spark: SparkSession, folder: str) -> None:
+    """Remove a folder of any file system that Spark writes to, if it is there."""
+    jvm = spark._jvm
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(folder)
-    path.getFileSystem(df.sparkSession._jsparkSession.sessionState().newHadoopConf()).delete(
-        path, True
-    )
+    path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).delete(path, True)

@@ -243,9 +243,10 @@ def test_a_source_that_ends_tells_the_rest(desk: Desk, heard: list[Record]) -> N
 
 
 def test_the_last_word_is_heard_last(
-    desk: Desk, heard: list[Record], eventually: Eventually
+    desk: Desk, heard: list[Record], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though a look of the source's own is under way as it ends."""
+    monkeypatch.setattr("taut.spark.source.follower._LAST_WORD", 60.0)
     under_way, go_on, times = threading.Event(), threading.Event(), itertools.count()
 
     def facts(wanted: bool) -> Source | None:
@@ -259,7 +260,10 @@ def test_the_last_word_is_heard_last(
     assert under_way.wait(30), "it tells every second"
     ending = threading.Thread(target=follower.stop)
     ending.start()
-    eventually(follower._ended.is_set)
+    # one that did not wait would have said it long before
+    ending.join(0.5)
+    assert ending.is_alive()
+    assert not heard
     go_on.set()
     ending.join(30)
     eventually(lambda: len(heard) >= 2)

@@ -19,8 +19,13 @@ from taut.spark.source import ending
 ending._WITHIN = float(sys.argv[2])
 how = sys.argv[3]
 
+begun = threading.Event()
+
 def part():
     print("stopping", flush=True)
+    begun.set()
+    if how == "stops as well":
+        sys.stdin.readline()
     while how == "hangs" or (how == "is stopping" and not end._signalled):
         threading.Event().wait(0.01)
     if how == "fails":
@@ -33,6 +38,8 @@ print("begun", flush=True)
 try:
     if how in ("stops", "fails", "hangs"):
         threading.Event().wait(60)
+    if how == "stops as well":
+        begun.wait(60)
     if how == "is in a call":
         # one that goes on after a signal, which another thread gets
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -55,7 +62,8 @@ def process(folder: Path, name: str, within: float, how: str) -> subprocess.Pope
     """A program by its module's name, as Spark starts a source."""
     running = subprocess.Popen(
         [sys.executable, "-m", "runner", name, str(within), how],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     assert line(running) == "begun\n"
     return running
@@ -77,9 +85,7 @@ def ended(running: subprocess.Popen[str]) -> tuple[str, str]:
 def test_it_stops_in_order_and_says_nothing(folder: Path) -> None:
     running = process(folder, "runner", 30.0, "stops")
     running.terminate()
-    assert line(running) == "stopping\n"
-    running.terminate()  # Spark does so twice
-    assert ended(running) == ("stopped\n", "")
+    assert ended(running) == ("stopping\nstopped\n", "")
     assert running.returncode == 0
 
 
@@ -87,6 +93,19 @@ def test_a_call_that_does_not_end_for_a_signal_is_not_waited_for(folder: Path) -
     running = process(folder, "runner", 30.0, "is in a call")
     running.terminate()
     assert ended(running) == ("stopping\nstopped\n", "")
+    assert running.returncode == 0
+
+
+def test_it_stops_once_though_it_is_told_to_in_two_ways(folder: Path) -> None:
+    """By the signal, and by Spark's own call in the main thread while that is under way."""
+    running = process(folder, "runner", 30.0, "stops as well")
+    running.terminate()
+    assert line(running) == "stopping\n"
+    running.terminate()  # Spark does so twice
+    assert running.stdin is not None
+    running.stdin.write("\n")
+    running.stdin.flush()
+    assert ended(running) == ("stopped\n", "")
     assert running.returncode == 0
 
 
@@ -108,7 +127,7 @@ def test_once_it_has_stopped_it_leaves(folder: Path) -> None:
 
 
 def test_what_hangs_is_ended(folder: Path) -> None:
-    running = process(folder, "runner", 0.1, "hangs")
+    running = process(folder, "runner", 1.0, "hangs")
     running.terminate()
     assert line(running) == "stopping\n"
     assert ended(running) == ("", "")

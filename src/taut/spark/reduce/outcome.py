@@ -18,7 +18,7 @@ from taut.spark.reduce.blobs import RESULT, SHED, STATS, result_schema, shed_sch
 from taut.spark.reduce.ending import Ending, here
 from taut.spark.reduce.job import Job
 from taut.spark.reduce.terms import WRITTEN, Stats, Terms
-from taut.spark.sinks import SinkFunction
+from taut.spark.sinks import SinkFunction, beside
 from taut.spark.window import Window
 from taut.watch import hub
 from taut.watch.records import Reduced
@@ -248,6 +248,12 @@ class ReduceSink:
     def parts(self) -> list[SinkFunction]:
         """The sinks that it writes to."""
         return [*self._results.values(), *([self._shed] if self._shed else [])]
+
+    def beside(self, name: str) -> ReduceSink:
+        """One that has heard nothing yet, whose files go beside those of this one."""
+        results = {job: beside(sink, name) for job, sink in self._results.items()}
+        shed = None if self._shed is None else beside(self._shed, name)
+        return ReduceSink(self._jobs, self._terms, results, shed, self._spark)
 
     @property
     def window(self) -> Window | None:

@@ -298,19 +298,30 @@ def sources_of(df: DataFrame, query: str | None = None) -> Sources:
         return Sources([])
 
 
-def _sources(df: DataFrame, query: str | None) -> Sources:
-    controls: list[Control | None] = []
-    resident = 0
+def options_of(df: DataFrame) -> list[dict[str, str] | None]:
+    """Of each of its streaming sources, keys in lower case; None of one that is not Taut's."""
+    found: list[dict[str, str] | None] = []
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     for leaf in (leaves.apply(index) for index in range(leaves.size())):
         if leaf.isStreaming():
             # only sources of Spark's newer kind carry their options, and a Taut source is one
             newer = leaf.getClass().getSimpleName() == "StreamingRelationV2"
-            options = leaf.extraOptions() if newer else {}
-            controls.append(Desk.search(options.get(OPTION)))
-            if newer and leaf.sourceName() == FORMAT and options.get("timing") == _RESIDENT:
-                lanes = str(options.get("lanes"))
-                resident += int(lanes) if lanes.isdecimal() else 1
+            found.append(
+                {key.lower(): value for key, value in leaf.extraOptions().items()}
+                if newer and leaf.sourceName() == FORMAT
+                else None
+            )
+    return found
+
+
+def _sources(df: DataFrame, query: str | None) -> Sources:
+    controls: list[Control | None] = []
+    resident = 0
+    for options in options_of(df):
+        controls.append(None if options is None else Desk.search(options.get(OPTION)))
+        if options is not None and options.get("timing") == _RESIDENT:
+            lanes = str(options.get("lanes"))
+            resident += int(lanes) if lanes.isdecimal() else 1
     known = [control for control in controls if control is not None]
     named = [
         (control, query, str(number) if len(known) > 1 else "")

@@ -16,11 +16,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 log = logging.getLogger("taut")
 
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_WITHIN = 30.0
+_WITHIN = 60.0
 """Seconds after which the kernel ends the process, whatever it waits for: longer than all that a
 reader does to part may take. Nobody waits for it."""
 
@@ -66,11 +67,15 @@ class Ending:
             come, go = os.pipe()
             os.set_blocking(go, False)
             signal.set_wakeup_fd(go, warn_on_full_buffer=False)
-            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            signal.signal(signal.SIGTERM, self._told)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             threading.Thread(
                 target=self._wait, args=(come,), name="taut-ending", daemon=True
             ).start()
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        # in the main thread, which may be about to part before the other one wakes
+        self._signalled = True
 
     def _wait(self, come: int) -> None:
         while os.read(come, 1) != bytes([signal.SIGTERM]):
@@ -83,7 +88,7 @@ class Ending:
 def _leave() -> None:
     """Spark reads no more of this process, not even an error."""
     for stream in (sys.stdout, sys.stderr):
-        # nobody may be there to read it, or another thread is in the middle of a flush
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
+        # nobody may be there to read it
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(0)

@@ -55,6 +55,10 @@ class Lookout:
         self._answered.wait(patience)
         return self._latest
 
+    def hush(self) -> None:
+        """Say no more of looks that fail: the query ends, and its log may be closed already."""
+        self._failed = True
+
     def stop(self, timeout: float = 0.0) -> None:
         """Look no more; waits so long at most for a look that is under way."""
         self._stopped.set()

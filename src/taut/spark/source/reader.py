@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -204,13 +205,18 @@ class TautReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log.close()
 
     def _part(self) -> None:
-        # no more rows for lanes, whatever the last word takes; what they had is still known
-        if self._server is not None:
-            self._server.close()
-        if self._follower is not None:
-            self._follower.stop()
-        if self._lookout is not None:
-            self._lookout.stop(timeout=1.0)
+        # one that fails does not keep the others from parting
+        with ExitStack() as parting:
+            # the follower's thread may end it meanwhile
+            lookout = self._lookout
+            if lookout is not None:
+                lookout.hush()
+                parting.callback(lookout.stop, timeout=1.0)
+            if self._follower is not None:
+                parting.callback(self._follower.stop)
+            # no more rows for lanes, whatever the last word takes; what they had is still known
+            if self._server is not None:
+                self._server.close()
 
     # -- in an executor -------------------------------------------------------------------------
 
@@ -428,14 +434,18 @@ class ResidentReader(TautReader):
         if self._feeder is not None and UNTIL in start and until(start) > time.time() - _RECENT:
             self._pauses.ended(until(start))
         self._open_batch = batch
-        self._feeder = Feeder(self._log, self._serving(), key, batch, begin, until(end))
-        self._feeder.start()
+        feeder = Feeder(self._log, self._serving(), key, batch, begin, until(end))
+        # before another thread may end it
+        feeder.start()
+        self._feeder = feeder
         return lanes
 
     def _part(self) -> None:
-        if self._feeder is not None:
-            self._feeder.stop()
-        super()._part()
+        try:
+            if self._feeder is not None:
+                self._feeder.stop()
+        finally:
+            super()._part()
 
     def _after(self, end: float) -> Mapping[str, int]:
         """Where the batch after the one that ended at this time begins."""

@@ -94,6 +94,9 @@ class Feeder:
             while not self._stopped.is_set() and self._feed():
                 pass
         except Exception as error:
+            if self._stopped.is_set():
+                # whoever ends a query closes its log, and lanes wait no more
+                return
             # lanes would wait for ever: the batch fails, and Spark tells why
             why = f"the log cannot be read: {error!r}"
             log.warning("resident batch %s: %s", self._key, why)
