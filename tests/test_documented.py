@@ -160,6 +160,24 @@ def test_the_job_of_planning_runs_and_is_planned_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_the_code_of_planning_together(tmp_path: Path) -> None:
+    """In less time than the page has."""
+    page = (ROOT / "docs" / "plan-together.md").read_text()
+    first, runs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert "    spark=spark,\n)" in first
+    assert "(timeout=60)" in runs
+    script = tmp_path / "page.py"
+    # from so few batches a p99 is only bounded
+    code = first.replace("spark=spark,\n)", "spark=spark,\n    seconds=10,\n)").replace(
+        "p99", "mean"
+    )
+    script.write_text(code + runs.replace("(timeout=60)", "(timeout=10)"))
+    said = run([str(script)], tmp_path)
+    assert "2 queries on 1 executor with 2 cores: " in said
+    assert re.search(r"name='counts', .*name='visits', ", said), said
+
+
+@pytest.mark.spark
 def test_the_example_of_overload(tmp_path: Path) -> None:
     said = run([str(ROOT / "examples" / "overload.py"), "25"], tmp_path)
     told = re.findall(

@@ -66,6 +66,16 @@ def test_a_plan_for_another_cluster_says_that_it_is_a_guess() -> None:
     assert "beware" in made.explain()
 
 
+def test_rates_that_need_larger_batches_than_were_profiled_are_said_to_be_guesses() -> None:
+    made = plan("p99 <= 60 s", rate=20_000)
+    largest = max(sample.rows for sample in made.profile.samples)
+    (told,) = made.warnings
+    assert told.startswith("the highest rate is extrapolated: its batches would have ")
+    assert told.endswith(f"rows, the profile has up to {largest:,}")
+    (told,) = plan("p99 <= 60 s").warnings
+    assert re.match(r"batches of [\d,]+ rows are expected, the profile has up to ", told)
+
+
 def test_a_profile_whose_source_ran_out_of_rows_says_so() -> None:
     dry = msgspec.structs.replace(profile(), dry=2)
     made = taut.plan(profile=dry.merged(dry), slo="p99 <= 2 s")

@@ -31,7 +31,7 @@ _MEASURES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 _SURE, _LEAST_SPREAD = 2.0, 0.25
 """Errors of the fit, up and down, that the interval of a prediction spans; and what batches are
 taken to cost more or less at least. Chosen after forty settings that were measured: of their means
-38 were inside, of their p99 35 (docs/plan.md)."""
+38 were inside, of their p99 35 (docs/plan-measured.md)."""
 _SETTLING = 0.05
 """By how much batches may have become faster while they were profiled."""
 _DOUBLINGS = 10
@@ -387,6 +387,11 @@ def warnings_of(profile: Profile, costs: Costs, choice: Choice, latency: Latency
         told.append(
             f"batches of {latency.rows:,.0f} rows are expected, the profile has up to "
             f"{costs.largest:,}"
+        )
+    elif choice.latency.rows > 2.0 * costs.largest:
+        told.append(
+            f"the highest rate is extrapolated: its batches would have {choice.latency.rows:,.0f} "
+            f"rows, the profile has up to {costs.largest:,}"
         )
     if profile.dry:
         told.append(

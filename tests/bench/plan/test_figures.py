@@ -14,7 +14,7 @@ from taut.bench.plan.beside import Beside
 from taut.bench.plan.figures import Compared, Rates, figures
 from taut.bench.plan.measure import Spec, Trial, every, point_name, points
 from taut.bench.plan.run import Measured, of_rows, of_windows
-from taut.bench.plan.show import picture, rates_told, table
+from taut.bench.plan.show import of_settings, picture, rates_told
 from taut.bench.record import BenchError
 from taut.cli import main
 from taut.planning.phases import fit
@@ -147,7 +147,7 @@ def test_shown(tmp_path: Path) -> None:
 
     compared = [Compared("l1-r1-t0-10", 10, 1.1, 2.1, measured())]
     console = Console(width=124, record=True)
-    console.print(table("words", compared))
+    console.print(of_settings("words", compared))
     assert "+10 %" in console.export_text()
     picture(tmp_path / "plan.svg", "words", compared)
     assert (tmp_path / "plan.svg").stat().st_size > 1_000

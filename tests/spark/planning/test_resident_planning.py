@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,14 +41,19 @@ def calling(
     return rows.map(call).to(written).load(), nowhere
 
 
-def test_a_resident_job_is_profiled_and_planned(spark: SparkSession) -> None:
+def test_a_resident_job_is_profiled_and_planned(spark: SparkSession, tmp_path: Path) -> None:
     steps: list[Any] = []
+
+    def answers(spark: SparkSession, settings: taut.Settings) -> tuple[DataFrame, Any]:
+        return calling(spark, settings)[0], taut.sink("json", path=str(tmp_path / "out"))
+
     plan = taut.plan_resident(
-        calling, slo="p99 <= 1 s", rate=100, spark=spark, seconds=8.0, watch=steps.append
+        answers, slo="p99 <= 1 s", rate=100, spark=spark, seconds=8.0, watch=steps.append
     )
+    assert not list(tmp_path.iterdir()), "what a profile writes is removed"
     profile = plan.profile
     profile.check(spark=spark.version)
-    assert (profile.app, profile.lanes) == ("calling", 2)
+    assert (profile.app, profile.lanes) == ("answers", 2)
     # corrected by what lanes were busy for in all, which may take a little off each row
     assert min(profile.rows) >= 0.8 * CALL_S
     assert all(0.0 < pause < 30.0 for pause in profile.pauses)

@@ -224,6 +224,71 @@ def test_waiting_for_the_next_interval_is_no_time_of_a_batch(
     assert any(batch.sample.total < batch.next_start - batch.start - 0.1 for batch in batches)
 
 
+@pytest.mark.parametrize("reduced", [False, True])
+def test_files_of_trials_go_beside_those_of_the_job_and_are_removed(
+    spark: SparkSession, tmp_path: Path, reduced: bool
+) -> None:
+    """The app is the same in each, and they write at the same time."""
+    out, shed = tmp_path / "out", tmp_path / "shed"
+    sink = taut.sink("parquet", path=str(out))
+
+    def files(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        rows = words_load(spark, RATE, time.time() - 60, max_rows_per_batch=settings.cap)
+        if not reduced:
+            return rows.select("key"), sink
+        counted = taut.map_reduce(rows, words(threshold=5), time="time")
+        return counted.frame, counted.sink(sink, shed=taut.sink("json", path=str(shed)))
+
+    work = tmp_path / "work"
+    work.mkdir()
+    trials = [trial.Trial(spark, files, Settings(1, 1, cap=500), work, 2) for _ in range(2)]
+    try:
+        for each in trials:
+            each.begun()
+        written = list(tmp_path.glob("_out-profile-*/batch_id=*/*.parquet"))
+        assert {path.parent.name for path in written} == {"batch_id=0", "batch_id=1"}
+        assert len({path.parents[1] for path in written}) == 2
+    finally:
+        for each in trials:
+            each.stop()
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_a_cap_that_would_be_taken_for_bytes_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    read: dict[str, Any] = {"path": str(tmp_path), "format": "text"}
+
+    def lines(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return taut.read(spark, "files", **read, **settings.source()).load(), nowhere
+
+    with pytest.raises(taut.PlanError, match=r"=500, .* one of its bytes, not a row.*=120 \* "):
+        made(lines, spark, Settings(1, 1, cap=500))
+    assert made(lines, spark, Settings(1, 1))[1] is nowhere
+
+    def taken_into_account(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        assert settings.cap is not None
+        return taut.read(
+            spark, "files", **read, maxOffsetsPerTrigger=4 * settings.cap
+        ).load(), nowhere
+
+    assert made(taken_into_account, spark, Settings(1, 1, cap=500))[1] is nowhere
+
+
+def test_a_plan_on_a_new_checkpoint_does_not_write_over_results(
+    spark: SparkSession, taken: taut.Profile, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "batch_id=0").mkdir(parents=True)
+
+    def app(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
+        return plain(spark, settings)[0], taut.sink("json", path=str(tmp_path / "out"))
+
+    plan = taut.plan(profile=taken, slo="mean <= 60 s", rate=1_000, spark=spark)
+    with pytest.raises(taut.StartError, match="holds results and checkpoint="):
+        plan.apply(spark, app, tmp_path / "checkpoint")
+
+
 def test_a_trial_whose_source_runs_dry_has_no_more_turns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

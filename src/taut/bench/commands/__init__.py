@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from taut.bench.commands import backlog, lanes, plan, queries, reduce
+from taut.bench.commands import backlog, lanes, plan, plan_together, queries, reduce
 
 demo = queries.demo
 
@@ -19,3 +19,4 @@ bench.add_command(lanes.lanes)
 bench.add_command(backlog.backlog)
 bench.add_command(reduce.reduce)
 bench.add_command(plan.plan)
+bench.add_command(plan_together.plan_together)

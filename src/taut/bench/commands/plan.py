@@ -20,7 +20,8 @@ from taut.slo import Slo
 WORKLOADS = ("words", "windowed-words", "sessions")
 
 
-def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """One whose measure is among those that runs tell."""
     try:
         slo = Slo(value)
     except SloError as error:
@@ -34,7 +35,7 @@ def _objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 @click.command()
 @click.option("--workload", type=click.Choice(WORKLOADS), default="words", show_default=True)
-@click.option("--slo", default="p99 <= 1 s", callback=_objective, show_default=True)
+@click.option("--slo", default="p99 <= 1 s", callback=objective, show_default=True)
 @click.option(
     "--points",
     type=click.IntRange(0),
@@ -78,7 +79,7 @@ def plan(
     settings are tried.
     """
     from taut.bench.plan.measure import Spec, bench
-    from taut.bench.plan.show import live, picture, rates_told, table
+    from taut.bench.plan.show import live, of_settings, picture, rates_told
 
     console = wide_console()
     keep = None if profile_file is None else str(profile_file)
@@ -92,7 +93,7 @@ def plan(
     else:
         console.print(found.explain(), highlight=False, soft_wrap=True)
     if compared:
-        console.print(table(workload, compared))
+        console.print(of_settings(workload, compared))
     for line in rates_told(rates):
         console.print(line, highlight=False, soft_wrap=True)
     if picture_file is not None and compared:

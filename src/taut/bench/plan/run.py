@@ -95,22 +95,22 @@ def run(
                 started, begin = True, now + warm_up
                 end = begin + seconds
             # the time from the last arrival on is only for what is not out yet
-            if started and now > end and _all_out(batches, ends, start, rate, end):
+            if started and now > end and all_out(batches, ends, start, rate, end):
                 break
             if give_up and started and now > begin:
-                so_far = _latency(batches, ends, start, rate, begin, end, now)
+                so_far = latency_of(batches, ends, start, rate, begin, end, now)
                 if so_far.of(give_up) > give_up.seconds:
                     return so_far
             phase = "warming up" if now < begin else "measuring" if now < end else "waiting"
             watch(Progress(name, 0, phase, max(0.0, end - now), rows))
             time.sleep(_LOOK_S)
-        return _latency(sink.stats().batches, ends, start, rate, begin, end, end + patience)
+        return latency_of(sink.stats().batches, ends, start, rate, begin, end, end + patience)
     finally:
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _latency(
+def latency_of(
     batches: list[BatchStats],
     ends: Ends,
     start: float,
@@ -119,12 +119,16 @@ def _latency(
     end: float,
     now: float,
 ) -> Measured:
+    """Of rows by their schedule; of windows where there are some."""
     if ends.window_column is not None:
         return of_windows(ends.out(), begin, end, now)
+    if batches and batches[0].batch:
+        raise BenchError(f"{batches[-1].batch + 1} batches: more than are known; measure for less")
     return of_rows(batches, start, rate, begin, end, now)
 
 
-def _all_out(batches: list[BatchStats], ends: Ends, start: float, rate: int, end: float) -> bool:
+def all_out(batches: list[BatchStats], ends: Ends, start: float, rate: int, end: float) -> bool:
+    """Whether what arrived until ``end`` is out."""
     if ends.window_column is not None:
         return max(ends.out(), default=0.0) >= end
     return start + sum(batch.rows for batch in batches) / rate >= end

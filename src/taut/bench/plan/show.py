@@ -26,19 +26,27 @@ def _words(now: Progress) -> list[str]:
     return [*told, f"{now.left_s:.0f} s left"] if now.left_s > 0 else told
 
 
-def table(workload: str, compared: Sequence[Compared]) -> Table:
+def of_settings(workload: str, compared: Sequence[Compared]) -> Table:
+    """Of settings of one job."""
+    title = (
+        f"{workload}: predicted and measured; l lanes, r reducers, t trigger in ms, then per "
+        "cent of what that sustains; machine: how fast it was then, as when it was profiled"
+    )
+    return table(title, compared)
+
+
+def table(title: str, compared: Sequence[Compared]) -> Table:
     """Each point: rate, latency predicted and measured."""
     from rich import box
     from rich.table import Table
 
     made = Table(
-        title=f"{workload}: predicted and measured; l lanes, r reducers, t trigger in ms, then per "
-        "cent of what that sustains; machine: how fast it was then, as when it was profiled",
-        title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
     )  # fmt: skip
     made.add_column("settings", no_wrap=True)
-    heads = ("rows/s", "mean s", "predicted", "off", "p99 s", "predicted", "off", "machine")
-    for head in heads:
+    timed = any(point.speed is not None for point in compared)
+    heads = ("rows/s", "mean s", "predicted", "off", "p99 s", "predicted", "off")
+    for head in (*heads, "machine") if timed else heads:
         made.add_column(head, justify="right", no_wrap=True)
     for point in compared:
         made.add_row(
@@ -50,7 +58,7 @@ def table(workload: str, compared: Sequence[Compared]) -> Table:
             f"{point.measured.p99:.3f}",
             f"{point.p99:.3f}",
             _off(point.p99_off, P99_WITHIN),
-            "" if point.speed is None else f"{point.speed:.2f}",
+            *([] if point.speed is None else [f"{point.speed:.2f}"]),
         )
     return made
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +15,15 @@ from taut.errors import PlanError
 from taut.planning.profile import Windows
 from taut.planning.settings import Cluster, Settings
 from taut.spark.reduce.outcome import ReduceSink
-from taut.spark.sinks import SinkFunction
+from taut.spark.sinks import SinkFunction, beside, delete, file_paths
+from taut.spark.source.control import options_of
+from taut.spark.source.logs import open_log
 from taut.spark.window import inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("taut")
 
 App = Callable[["SparkSession", Settings], tuple["DataFrame", SinkFunction]]
 """Given a session and settings, a streaming DataFrame and the sink of its batches. It is to read
@@ -99,7 +105,47 @@ def made(app: App, spark: SparkSession, settings: Settings) -> tuple[DataFrame, 
     frame, sink = given
     if not getattr(frame, "isStreaming", False):
         raise PlanError(f"app gave {frame!r}: a streaming DataFrame is needed")
+    _refuse_bytes(frame, settings)
     return frame, sink
+
+
+def _refuse_bytes(frame: DataFrame, settings: Settings) -> None:
+    """A cap is of rows, and would be taken for bytes: batches would be very short."""
+    try:
+        found = options_of(frame)
+    except Exception as error:
+        # the plan is Spark's own: one that reads otherwise has a source that is not known
+        log.warning("the sources of an app are not known: %r", error)
+        return
+    for options in found:
+        if (
+            options is not None
+            and options.get("log") == "files"
+            and options.get("maxoffsetspertrigger") == str(settings.cap)
+            and (unit := open_log(options).unit) != "rows"
+        ):
+            raise PlanError(
+                f"app reads with maxOffsetsPerTrigger={settings.cap}, and an offset of this source "
+                f"is one of its {unit}, not a row: give it as many {unit} as settings.cap rows "
+                "have, such as maxOffsetsPerTrigger=120 * settings.cap"
+            )
+
+
+@contextlib.contextmanager
+def aside(spark: SparkSession, sink: SinkFunction) -> Iterator[SinkFunction]:
+    """The sink of a profile: files go beside those of the job, and are removed afterwards.
+
+    Results of a profile are nobody's, and its queries write at the same time.
+    """
+    own = beside(sink, f"profile-{uuid.uuid4().hex[:8]}")
+    try:
+        yield own
+    finally:
+        for path in sorted({*file_paths(own)} - {*file_paths(sink)}):
+            try:
+                delete(spark, path)
+            except Exception as error:  # what was measured is worth more
+                log.warning("profile: %s could not be removed: %r", path, error)
 
 
 def cluster_of(spark: SparkSession) -> Cluster:

@@ -23,7 +23,15 @@ from taut.planning.resident import (
 from taut.planning.settings import Settings
 from taut.planning.trials import RESIDENT_SECONDS
 from taut.slo import Slo
-from taut.spark.planning.app import App, load_app, made, name_of, session_of, version_of
+from taut.spark.planning.app import (
+    App,
+    aside,
+    load_app,
+    made,
+    name_of,
+    session_of,
+    version_of,
+)
 from taut.spark.source.control import sources_of
 from taut.spark.source.resident import PAUSE
 from taut.watch import hub
@@ -126,14 +134,15 @@ def serve(
             )
         sources.announce()
         try:
-            writer = frame.writeStream.foreachBatch(sink).queryName(query_name)
-            query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-            try:
-                pauses = _seen(query, name, chunks, seconds, lambda left, many: watch(
-                    Step(f"{left:.0f} s left", round(seconds - left), round(seconds), many)
-                ))  # fmt: skip
-            finally:
-                query.stop()
+            with aside(spark, sink) as write:
+                writer = frame.writeStream.foreachBatch(write).queryName(query_name)
+                query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+                try:
+                    pauses = _seen(query, name, chunks, seconds, lambda left, many: watch(
+                        Step(f"{left:.0f} s left", round(seconds - left), round(seconds), many)
+                    ))  # fmt: skip
+                finally:
+                    query.stop()
         finally:
             sources.release()
     finally:

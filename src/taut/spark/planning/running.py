@@ -21,6 +21,7 @@ from taut.planning.quantile import Spans
 from taut.slo import Slo
 from taut.spark.planning.app import App, configured, made
 from taut.spark.planning.meter import Batch, Meter
+from taut.spark.sinks import refuse_old_results
 from taut.spark.source.control import sources_of
 from taut.watch import hub
 from taut.watch.records import Expected
@@ -92,6 +93,7 @@ class Planned:
         trigger: Any = plan.settings.trigger_options()
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
+            refuse_old_results(plan.app, sink, str(checkpoint), spark)
             sources_of(frame, plan.app).announce()
             self._meter = Meter(spark, sink, plan.settings, plan.profile.windows)
             writer = frame.writeStream.foreachBatch(self._write)

@@ -6,6 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from taut.errors import ProfileError
 from taut.planning.profile import Sample
 from taut.planning.settings import Settings
 from taut.planning.trials import CUT, SHORT
-from taut.spark.planning.app import App, configured, made, windows_of
+from taut.spark.planning.app import App, aside, configured, made, windows_of
 from taut.spark.planning.meter import Meter, Stage
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ class Trial:
     ) -> None:
         self.settings = settings
         self._dry_from: float = math.inf
-        with configured(spark, settings):
-            frame, sink = made(app, spark, settings)
+        with configured(spark, settings), ExitStack() as over:
+            frame, own = made(app, spark, settings)
+            sink = over.enter_context(aside(spark, own))
             self.windows = windows_of(frame, sink)
             self._meter = Meter(spark, sink, settings, self.windows, batches)
             writer = frame.writeStream.foreachBatch(self._meter)
             writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=folder))
             self._query = writer.trigger(**settings.trigger_options()).start()
+            self._over = over.pop_all()
 
     @property
     def dry(self) -> bool:
@@ -97,8 +100,9 @@ class Trial:
 
     def stop(self) -> None:
         """End it, after the batch that runs."""
-        # one that has written nothing has no batch to wait for
-        self._meter.stop(self._query, within=30.0 if self.seen and not self.dry else 0.0)
+        with self._over:
+            # one that has written nothing has no batch to wait for
+            self._meter.stop(self._query, within=30.0 if self.seen and not self.dry else 0.0)
 
     def _wait(self, done: Callable[[], bool], least: int, tell: Callable[[int], None]) -> None:
         came = time.monotonic()
