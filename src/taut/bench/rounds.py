@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
+
+Variant = TypeVar("Variant")
 
 
-def order(variants: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+def order(variants: Sequence[Variant], rounds: int) -> Iterator[tuple[int, Variant]]:
     """Which variant runs when: all of them in each round, another one first each time.
 
     Examples

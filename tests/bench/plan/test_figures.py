@@ -6,17 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.planning.synthetic import profile
 
-from taut.bench.plan.beside import Beside
-from taut.bench.plan.figures import Compared, Rates, figures
+from taut.bench.plan.contest import Reached, Screened, Took
+from taut.bench.plan.figures import Compared, Held, Rates, figures
 from taut.bench.plan.measure import Spec, Trial, every, point_name, points
 from taut.bench.plan.run import Measured, of_rows, of_windows
 from taut.bench.plan.show import of_settings, picture, rates_told
 from taut.bench.record import BenchError
 from taut.cli import main
+from taut.errors import PlanError
 from taut.planning.phases import fit
 from taut.planning.plan import make
 from taut.planning.search import Search
@@ -53,31 +55,52 @@ def test_predictions_for_the_speed_of_the_machine_are_counted_apart() -> None:
     assert told["words.p99_within_20_at_speed"] == 1.0
 
 
-def test_settings_beside_the_plan_are_told_the_best_first() -> None:
-    rates = Rates(beside=[Beside(Settings(1, 2), 1.04, 3), Beside(Settings(2, 2), 1.3, 1, True)])
-    assert figures("words", [], rates) == {
-        "words.best_beside_ratio": 1.04,
-        "words.l1-r2-t0.beside_ratio": 1.04,
-        "words.l2-r2-t0.beside_ratio": 1.3,
-        "words.l2-r2-t0.beside_at_least": 1.0,
-    }
-    first, second = rates_told(rates)
-    assert first == (
-        "beside the plan: 1.04 times as late, 1 lane, 2 reducers, batches one after another, "
-        "3 rounds"
-    )
-    assert second.endswith("one round")
-
-
 def test_rates_that_were_not_measured_are_left_out() -> None:
-    held = Rates(plan_rate=100.0, plan_measured=measured(), plan_held=True)
+    held = Rates(plan=Held("1 lane", 100.0, measured(), True))
     told = figures("words", [], held)
     assert told == {"words.plan_rate": 100.0, "words.plan_held": 1.0, "words.plan_p99_s": 2.0}
-    held.rule, held.rule_rate, held.found_rate = "trigger 0 s", 90.0, 104.0
+    held.replanned = Held("2 lanes", 120.0, measured(), False, 0.9)
     told = figures("words", [], held)
-    assert told["words.best_rule_of_thumb_rate"] == 90.0
-    assert told["words.best_found_rate"] == 104.0
-    assert len(rates_told(held)) == 3
+    assert (told["words.replanned_rate"], told["words.replanned_held"]) == (120.0, 0.0)
+    assert told["words.replanned_machine_speed"] == 0.9
+    assert ["held" in line and "did not" not in line for line in rates_told(held)] == [True, False]
+
+
+def test_settings_are_compared_by_what_they_reach_in_the_same_round() -> None:
+    mine, rule, other = Settings(1, 2), Settings(2, 2), Settings(2, 1)
+    rates = Rates(
+        slo="p99 <= 1 s",
+        mine=mine,
+        rules={"trigger 0 s": rule},
+        # the machine is half as fast in the second round
+        reached=[
+            Reached(mine, (100.0, 50.0, 110.0)),
+            Reached(other, (102.0, 52.0, 104.0)),
+            Reached(rule, (80.0, 40.0, 88.0)),
+            Reached(Settings(2, 200), (0.0, 0.0, 0.0)),
+        ],
+        screened=[Screened(rule, Took(0.9)), Screened(Settings(2, 200), Took(2.5, True))],
+    )
+    assert figures("words", [], rates) == {
+        "words.plan_settings_rate": 100.0,
+        "words.best_rule_of_thumb_rate": 80.0,
+        "words.best_found_rate": 102.0,
+        "words.ratio.rule_of_thumb": 1.25,
+        "words.ratio.found": 0.9804,
+        "words.l1-r2-t0.reached_rate": 100.0,
+        "words.l2-r1-t0.reached_rate": 102.0,
+        "words.l2-r2-t0.reached_rate": 80.0,
+        "words.l2-r2-t0.late_s": 0.9,
+        "words.l2-r200-t0.late_at_least_s": 2.5,
+    }
+    said = rates_told(rates)
+    assert said[0].startswith("on time at up to 100 rows/s: 1 lane, 2 reducers")
+    assert "the plan's settings" in said[0]
+    assert "trigger 0 s; the plan's reach 1.25 times that" in said[2]
+    assert said[3].startswith("never on time: 2 lanes, 200 reducers")
+    assert said[5] == (
+        "at the plan's rate: p99 2.500 s or more, 2 lanes, 200 reducers, batches one after another"
+    )
 
 
 def test_rows_wait_for_their_batch() -> None:
@@ -159,148 +182,61 @@ def test_wrong_options_are_refused() -> None:
     assert "is not an objective" in told.output
 
 
-@pytest.mark.parametrize("start", [20.0, 95.0, 400.0])
-def test_a_search_by_trying_ends_near_the_highest_rate(
-    start: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("held", [True, False])
+def test_a_plan_is_held_planned_again_and_compared(
+    held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: list[float] = []
-
-    def meets(trial: Trial, settings: Settings, rate: float, name: str) -> bool:
-        tried.append(rate)
-        return rate <= 100.0
-
-    monkeypatch.setattr(Trial, "_meets", meets)
-    trial = Trial(None, Spec(), Slo("p99 <= 1 s"), lambda progress: None)  # type: ignore[arg-type]
-    assert 100.0 / 1.05 <= trial.climb(Settings(), start, 0.0, "a") <= 100.0
-    assert len(tried) <= 13
-    tried.clear()
-    assert trial.climb(Settings(), 105.0, 100.0, "no better") == 0.0
-    assert len(tried) == 1
-    assert trial.climb(Settings(), 90.0, 100.0, "not above what is known") == 0.0
-
-
-def test_what_is_late_at_a_tenth_as_well_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[float] = []
-
-    def never(trial: Trial, settings: Settings, rate: float, name: str) -> bool:
-        tried.append(rate)
-        return False
-
-    monkeypatch.setattr(Trial, "_meets", never)
-    trial = Trial(None, Spec(), Slo("p99 <= 1 s"), lambda progress: None)  # type: ignore[arg-type]
-    assert trial.climb(Settings(), 100.0, 0.0, "hopeless") == 0.0
-    assert tried == pytest.approx([100.0, 100.0 / 1.05, 10.0])
-
-
-@pytest.mark.parametrize(
-    ("held", "holds_up_to"), [(True, 1e9), (True, 1.2), (False, 1.2), (True, 0.0)]
-)
-def test_what_is_found_has_to_hold_as_long_as_the_plan(
-    held: bool, holds_up_to: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In seconds two reducers reach 1.4 times the plan's rate; held for minutes, less."""
+    """Two lanes and one reducer bear 1.4 times the plan's rate, all others less."""
     slo = Slo("p99 <= 2 s")
     plan = make(profile(), slo, None, [Cluster(1, 2)])
-    most = {1: 1.1, 2: 1.4}
-    held_for: list[float] = []
+    mine, best = Settings(1, 2), Settings(2, 1)
+    plan = msgspec.structs.replace(plan, settings=mine.but(cap=1_000_000))
+    ran: list[tuple[str, Settings]] = []
 
-    def ran(
-        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
+    class Job:
+        def replan(self) -> Any:
+            if not held:
+                raise PlanError("it cannot be met any more")
+            return msgspec.structs.replace(plan, most=1.2 * plan.rate)
+
+    def run(
+        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, **how: Any
     ) -> Measured:
+        ran.append((name, settings))
         if name == "plan":
+            how["seen"](Job())
             return measured(p99=1.9 if held else 2.1)
-        bound = most.get(settings.reducers, 0.5) if settings.lanes == 1 else 0.5
-        if seconds == trial.spec.hold_s:
-            held_for.append(rate)
-            bound = min(bound, holds_up_to)
-        return measured(p99=1.0 if rate <= bound * plan.rate else 3.0)
+        bound = {mine: 1.3, best: 1.4, Settings(2, 2): 0.9}.get(settings, 0.5)
+        return measured(p99=1.9 if rate <= bound * plan.rate else 5.0)
 
-    monkeypatch.setattr(Trial, "_run", ran)
-    trial = Trial(None, Spec(slo=str(slo)), slo, lambda progress: None)  # type: ignore[arg-type]
-    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2))
-    assert told.plan_held == held
-    assert told.rule_rate == pytest.approx(0.5 * plan.rate, rel=0.06)
-    assert held_for
-    if holds_up_to > 1.4:
-        assert told.found_rate == pytest.approx(1.4 * plan.rate, rel=0.06)
-        assert told.found == "1 lane, 2 reducers, batches one after another"
-    elif holds_up_to:
-        assert told.found_rate == pytest.approx(1.2 * plan.rate, rel=0.06)
+    monkeypatch.setattr(Trial, "_run", run)
+    trial = Trial(None, Spec(slo=str(slo), rounds=2), slo, lambda progress: None)  # type: ignore[arg-type]
+    told = trial.rates(plan, Cluster(1, 2))
+    assert told.plan is not None
+    assert told.plan.met == held
+    if held:
+        assert told.replanned is not None
+        assert told.replanned.rate == pytest.approx(1.2 * plan.rate)
+        assert told.replanned.met
     else:
-        assert told.found_rate == plan.rate
-        assert told.found is None
-
-
-@pytest.mark.parametrize(
-    ("held", "holds_up_to", "rule_rate", "rule_held"),
-    [
-        (True, 1.2, 1.2, True),
-        (True, 1.1, 1.1, True),
-        (True, 0.5, 1 / 1.05, False),
-        (False, 0.8, 0.8, True),
-        (False, 0.0, 0.6, False),
-    ],
-)
-def test_a_rule_of_thumb_has_to_hold_as_long_as_the_plan(
-    held: bool,
-    holds_up_to: float,
-    rule_rate: float,
-    rule_held: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As many tasks as cores reach 1.2 times the plan's rate in seconds."""
-    slo = Slo("p99 <= 2 s")
-    plan = make(profile(), slo, None, [Cluster(1, 2)])
-
-    def ran(
-        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
-    ) -> Measured:
-        if name == "plan":
-            return measured(p99=1.9 if held else 2.1)
-        bound = 1.2 if settings == Settings(2, 2) else 0.4
-        if seconds == trial.spec.hold_s:
-            bound = min(bound, holds_up_to)
-        return measured(p99=1.0 if rate <= bound * plan.rate else 3.0)
-
-    monkeypatch.setattr(Trial, "_run", ran)
-    trial = Trial(None, Spec(slo=str(slo)), slo, lambda progress: None)  # type: ignore[arg-type]
-    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2))
-    assert told.rule_rate == pytest.approx(rule_rate * plan.rate, rel=0.06)
-    assert told.rule_held == rule_held
-    known = max(float(held), rule_rate if rule_held else 0.0)
-    assert told.found_rate == pytest.approx(known * plan.rate, rel=0.06)
-    said = rates_told(told)
-    assert any("thumb: at most " in line for line in said) == (not told.rule_held)
-
-
-def test_all_settings_and_rules_run_beside_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    slo = Slo("p99 <= 2 s")
-    plan = make(profile(), slo, None, [Cluster(1, 2)])
-    mine = plan.settings.but(cap=None)
-    ran_at: set[int] = set()
-
-    def ran(
-        trial: Trial, settings: Settings, rate: int, seconds: float, name: str, give_up: Any = None
-    ) -> Measured:
-        if name == "plan":
-            return measured(p99=1.9)
-        ran_at.add(rate)
-        # the plan's own is never cut short
-        assert (give_up is None) == (settings == mine)
-        return measured(p99=1.0 if settings == mine else 1.2 if settings.lanes == 1 else 4.5)
-
-    monkeypatch.setattr(Trial, "_run", ran)
-    spec = Spec(slo=str(slo), search=False, beside=True)
-    trial = Trial(None, spec, slo, lambda progress: None)  # type: ignore[arg-type]
-    told = trial.rates(Search(fit(profile()), slo), plan, Cluster(1, 2)).beside
-    assert ran_at == {round(0.9 * plan.rate)}
-    assert mine not in (tried := {each.settings for each in told})
-    assert tried >= {*every(Cluster(1, 2)), Settings(2, 2, 0.1), Settings(2, 200)} - {mine}
-    assert told[0].ratio == pytest.approx(1.2)
-    assert not told[0].at_least
-    assert told[-1].ratio == pytest.approx(4.5)
-    assert told[-1].at_least
-    assert "4.50 times as late or more, " in rates_told(Rates(beside=told))[-1]
+        assert told.replanned is None
+        assert told.not_replanned == "it cannot be met any more"
+        assert "not planned again: it cannot be met any more" in rates_told(told)
+    screened = {each.settings for each in told.screened}
+    assert screened >= {*every(Cluster(1, 2)), Settings(2, 200), Settings(2, 2, 0.1)} - {mine}
+    assert mine not in screened
+    assert told.screened[0].settings == best
+    assert told.reached[0].settings == mine
+    assert told.reached[0].rate == pytest.approx(1.3 * plan.rate, rel=0.06)
+    found, rule = told.best_found(), told.best_rule()
+    assert found is not None
+    assert rule is not None
+    assert (found.settings, rule.settings) == (best, Settings(2, 2))
+    assert found.rate == pytest.approx(1.4 * plan.rate, rel=0.06)
+    assert rule.rate == pytest.approx(0.9 * plan.rate, rel=0.06)
+    # by turns: no settings run all of theirs before the next
+    round_1 = [settings for name, settings in ran if name.startswith("by turns, round 1")]
+    assert len(set(round_1[: len(told.reached)])) == len(told.reached)
 
 
 @pytest.mark.parametrize("slo", ["max <= 2 s", "p95 <= 1 s"])

@@ -53,9 +53,11 @@ def objective(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @click.option("--search/--no-search", default=True, help="Try rules of thumb and all settings.")
 @click.option(
-    "--beside",
-    is_flag=True,
-    help="Compare all of them with the plan's settings, at nine tenths of its rate.",
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="How often the highest rates of the best are found, by turns.",
 )
 @click.option("--picture", "picture_file", type=FILE, help="Draw predicted against measured here.")
 @click.option("--profile", "profile_file", type=FILE, help="Write the profile here.")
@@ -67,7 +69,7 @@ def plan(
     measured: float,
     hold: float,
     search: bool,
-    beside: bool,
+    rounds: int,
     picture_file: Path | None,
     profile_file: Path | None,
     json_file: Path | None,
@@ -75,8 +77,9 @@ def plan(
     """Is latency as predicted, and is the planned setting the best?
 
     The job is profiled and planned for the highest rate under the objective. Then settings and
-    rates are predicted and measured, the plan has to hold, and rules of thumb and all other
-    settings are tried.
+    rates are predicted and measured, the plan has to hold, and what is planned from that too. Rules
+    of thumb and all other settings are tried at the plan's rate, and the best by turns with the
+    plan's at higher ones.
     """
     from taut.bench.plan.measure import Spec, bench
     from taut.bench.plan.show import live, of_settings, picture, rates_told
@@ -84,7 +87,7 @@ def plan(
     console = wide_console()
     keep = None if profile_file is None else str(profile_file)
     spec = Spec(
-        workload, slo, points, measured, hold_s=hold, search=search, beside=beside, keep=keep
+        workload, slo, points, measured, hold_s=hold, search=search, rounds=rounds, keep=keep
     )
     with live(console) as watch:
         record, compared, rates, found = bench(spec, watch)

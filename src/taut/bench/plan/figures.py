@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite, nan
+from statistics import median
 
-from taut.bench.plan.beside import Beside
+from taut.bench.plan.contest import Reached, Screened
 from taut.bench.plan.run import Measured
 from taut.planning.settings import Settings
 
@@ -43,24 +45,63 @@ class Compared:
         return self.p99 / self.measured.p99 - 1.0
 
 
-@dataclass(slots=True)
-class Rates:
-    """Highest rates on time: as planned, of rules of thumb, of all settings.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Settings at a rate for some minutes, and whether the objective was met.
 
-    ``speeds`` are those of the machine while they were held, as in :class:`Compared`. A rule that
-    was not ``rule_held`` reaches its rate at most. ``beside`` are other settings at one rate.
+    ``speed`` is that of the machine meanwhile, as in :class:`Compared`.
     """
 
-    plan_rate: float | None = None
-    plan_measured: Measured | None = None
-    plan_held: bool = False
-    speeds: dict[str, float] = field(default_factory=dict)
-    rule: str | None = None
-    rule_rate: float = 0.0
-    rule_held: bool = False
-    found: str | None = None
-    found_rate: float = 0.0
-    beside: list[Beside] = field(default_factory=list)
+    settings: str
+    rate: float
+    measured: Measured
+    met: bool
+    speed: float | None = None
+
+
+@dataclass(slots=True)
+class Rates:
+    """The plan against others.
+
+    Attributes
+    ----------
+    mine
+        The plan's settings.
+    plan, replanned
+        Whether it held; and whether what was then planned from what was seen did.
+    not_replanned
+        Why there is no such plan.
+    rules
+        Rules of thumb that were tried, by their names.
+    screened, reached
+        All others at the plan's rate; and highest rates by turns, of the plan's settings first.
+    """
+
+    slo: str = ""
+    mine: Settings = field(default_factory=Settings)
+    plan: Held | None = None
+    replanned: Held | None = None
+    not_replanned: str | None = None
+    rules: dict[str, Settings] = field(default_factory=dict)
+    screened: list[Screened] = field(default_factory=list)
+    reached: list[Reached] = field(default_factory=list)
+
+    def best_rule(self) -> Reached | None:
+        """The rule of thumb with the highest rate."""
+        rules = self.rules.values()
+        return _best([each for each in self.reached if each.settings in rules])
+
+    def best_found(self) -> Reached | None:
+        """The settings with the highest rate, whichever they are."""
+        return _best(self.reached)
+
+    def of_mine(self) -> Reached | None:
+        """What the plan's settings reach."""
+        return _best([each for each in self.reached if each.settings == self.mine])
+
+
+def _best(reached: Sequence[Reached]) -> Reached | None:
+    return max((each for each in reached if each.rate), key=lambda each: each.rate, default=None)
 
 
 def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[str, float]:
@@ -78,32 +119,46 @@ def figures(workload: str, compared: Sequence[Compared], rates: Rates) -> dict[s
             told[f"{workload}.{point.name}.machine_speed"] = round(point.speed, 3)
     told |= _within(workload, "", compared)
     told |= _within(workload, "_at_speed", [_corrected(each) for each in compared if each.at_speed])
-    if rates.plan_rate is not None and rates.plan_measured is not None:
+    return told | _of_rates(workload, rates)
+
+
+def _of_rates(workload: str, rates: Rates) -> dict[str, float]:
+    told: dict[str, float] = {}
+    for name, held in (("plan", rates.plan), ("replanned", rates.replanned)):
+        if held is None:
+            continue
         told |= {
-            f"{workload}.plan_rate": round(rates.plan_rate, 1),
-            f"{workload}.plan_held": float(rates.plan_held),
-            f"{workload}.plan_p99_s": round(rates.plan_measured.p99, 4),
+            f"{workload}.{name}_rate": round(held.rate, 1),
+            f"{workload}.{name}_held": float(held.met),
+            f"{workload}.{name}_p99_s": round(held.measured.p99, 4),
         }
-    if rates.rule_rate:
-        told[f"{workload}.best_rule_of_thumb_rate"] = round(rates.rule_rate, 1)
-        told[f"{workload}.best_rule_of_thumb_held"] = float(rates.rule_held)
-    if rates.found_rate:
-        told[f"{workload}.best_found_rate"] = round(rates.found_rate, 1)
-    if rates.beside:
-        told[f"{workload}.best_beside_ratio"] = round(rates.beside[0].ratio, 3)
-    told |= {
-        f"{workload}.{settings_name(each.settings)}.beside_ratio": round(each.ratio, 3)
-        for each in rates.beside
-    }
-    told |= {
-        f"{workload}.{settings_name(each.settings)}.beside_at_least": 1.0
-        for each in rates.beside
-        if each.at_least
-    }
-    told |= {
-        f"{workload}.{name}_machine_speed": round(speed, 3) for name, speed in rates.speeds.items()
-    }
+        if held.speed is not None:
+            told[f"{workload}.{name}_machine_speed"] = round(held.speed, 3)
+    mine, rule, found = rates.of_mine(), rates.best_rule(), rates.best_found()
+    for name, reached in (
+        ("plan_settings", mine), ("best_rule_of_thumb", rule), ("best_found", found)
+    ):  # fmt: skip
+        if reached is not None:
+            told[f"{workload}.{name}_rate"] = round(reached.rate, 1)
+    for name, other in (("rule_of_thumb", rule), ("found", found)):
+        if mine is not None and other is not None and isfinite(ratio(mine, other)):
+            told[f"{workload}.ratio.{name}"] = round(ratio(mine, other), 4)
+    for each in filter(lambda one: one.rate, rates.reached):
+        told[f"{workload}.{settings_name(each.settings)}.reached_rate"] = round(each.rate, 1)
+    for one in rates.screened:
+        late = "late_at_least_s" if one.took.ended else "late_s"
+        told[f"{workload}.{settings_name(one.settings)}.{late}"] = round(one.took.seconds, 4)
     return told
+
+
+def ratio(mine: Reached, other: Reached) -> float:
+    """What the plan's settings reach, by what the others do: the median of the rounds.
+
+    A round in which the others were never on time counts for the plan's, without end; one in which
+    neither was says nothing.
+    """
+    both = zip(mine.rates, other.rates, strict=True)
+    return median([a / b if b else inf for a, b in both if a or b] or [nan])
 
 
 def settings_name(settings: Settings) -> str:

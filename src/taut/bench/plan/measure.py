@@ -1,20 +1,22 @@
-"""All of ``bench plan``: profile, plan, a grid predicted and measured, rules of thumb, a search."""
+"""All of ``bench plan``: profile, plan, a grid predicted and measured, a contest of settings."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from time import monotonic
 
+import msgspec
+
 from taut.bench.pace import Pace
 from taut.bench.place import Place, spark_session
-from taut.bench.plan.beside import Beside, Took, beside
-from taut.bench.plan.figures import Compared, Rates, figures, settings_name
+from taut.bench.plan.contest import Screened, Took, contest, screen
+from taut.bench.plan.figures import Compared, Held, Rates, figures, settings_name
 from taut.bench.plan.jobs import WORKLOADS, app
 from taut.bench.plan.run import Measured, Progress, Watcher, run
 from taut.bench.record import BenchError, Record
+from taut.errors import PlanError
 from taut.planning.latency import predict
 from taut.planning.phases import fit
 from taut.planning.plan import Infeasible, Plan, make
@@ -24,17 +26,15 @@ from taut.planning.settings import Cluster, Settings, rules_of_thumb
 from taut.slo import Slo
 from taut.spark.planning.app import cluster_of
 from taut.spark.planning.profiling import Step, take
+from taut.spark.planning.running import Planned
 
 PROFILED_RATE = 40_000
 """Rows a second of the load that a job is first profiled with: how dense its windows are."""
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
-_STEP = 1.05
-_LONGEST_STEP = 1.5
-_CLIMBS = 14
-_TENTH, _HALF = 0.1, 0.5
-_BESIDE = 0.9
-"""Of the plan's rate, at which other settings are compared with it: at all of it, a machine that is
-slow for a minute would have a queue."""
+_OTHERS, _RULES = 2, 2
+"""Settings, and rules of thumb, those best at the plan's rate, whose highest rates are found."""
+_LESS = 0.99
+"""Of the highest rate, so that what is planned at it is not refused for the last digit."""
 _TOO_LATE = 2.0
 """Times the objective, from which on it does not matter how much later others are."""
 
@@ -54,9 +54,9 @@ class Spec:
     hold_s
         How long the plan has to hold at its rate.
     search
-        Whether rates of rules of thumb and of all settings are found by trying.
-    beside
-        Whether all of them are compared with the plan's at nine tenths of its rate.
+        Whether rules of thumb and all settings are tried, and the highest rates of the best found.
+    rounds
+        How often those are found.
     keep
         Where the profile is written, to look at it later.
     """
@@ -70,7 +70,7 @@ class Spec:
     hold_s: float = 180.0
     cores: int = 2
     search: bool = True
-    beside: bool = False
+    rounds: int = 3
     keep: str | None = None
 
 
@@ -116,7 +116,9 @@ def bench(spec: Spec, watch: Watcher) -> tuple[Record, list[Compared], Rates, Pl
         rates = Rates()
         if plan is not None:
             record.options["plan"] = str(plan.settings)
-            rates = trial.rates(search, plan, cluster)
+            rates = trial.rates(plan, cluster)
+            if rates.not_replanned is not None:
+                record.options["not_replanned"] = rates.not_replanned
     record.add(figures(spec.workload, compared, rates))
     return record, compared, rates, plan
 
@@ -208,143 +210,110 @@ class Trial:
         if self.spec.settle_s:
             self._run(settings, rate, self.spec.settle_s, "settling")
 
-    def rates(self, search: Search, plan: Plan, cluster: Cluster) -> Rates:
-        """Whether the plan holds; and what others reach."""
-        told, began = Rates(plan_rate=plan.rate), monotonic()
-        held = self._run(plan.settings, round(plan.rate), self.spec.hold_s, "plan")
-        told.plan_measured = held
-        if (speed := self._speed(began)) is not None:
-            told.speeds["plan"] = speed
-        told.plan_held = held.of(self.slo) <= self.slo.seconds
-        if self.spec.beside:
-            told.beside = self._beside(plan, cluster)
-        if not self.spec.search:
-            return told
-        known = plan.rate if told.plan_held else 0.0
-        self._rules(told, search, cluster, known)
-        best = least = max(known, told.rule_rate if told.rule_held else 0.0)
-        better = []
-        for settings in every(cluster, {0.0, plan.settings.trigger}):
-            found = self.climb(settings, best * _STEP or plan.rate, best, f"search {settings}")
-            if found:
-                best = found
-                better.append((found, settings))
-        longer = self._held(better, max(least, _HALF * best), told, "best_found")
-        told.found_rate, told.found = (longer[0], str(longer[1])) if longer else (least, None)
+    def rates(self, plan: Plan, cluster: Cluster) -> Rates:
+        """Whether the plan holds, and what follows from what was seen; and what others reach."""
+        told = Rates(slo=str(self.slo), mine=plan.settings.but(cap=None))
+        again: list[Plan] = []
+
+        def replanned(job: Planned) -> None:
+            try:
+                again.append(_replanned(job))
+            except PlanError as no:
+                told.not_replanned = str(no)
+
+        told.plan = self._held(plan, plan.rate, "plan", plan, replanned)
+        for each in again:
+            # the cap is for the rate that was seen, and would act at a higher one
+            settings = msgspec.structs.replace(each, settings=each.settings.but(cap=None))
+            told.replanned = self._held(settings, each.most, "replanned")
+        if self.spec.search:
+            told.rules = _rules_in_time(self.slo, cluster)
+            self._tried(told, plan, cluster)
         return told
 
-    def _rules(self, told: Rates, search: Search, cluster: Cluster, known: float) -> None:
-        """The rule of thumb with the highest rate; ``known``: the plan's, if it held."""
-        rules = self._rules_in_time(cluster)
-        guessed = {
-            name: search.highest(settings, cluster) or told.plan_rate or 0.0
-            for name, settings in rules.items()
-        }
-        found: list[tuple[float, Settings]] = []
-        best = 0.0
-        for name in sorted(rules, key=lambda name: -guessed[name]):
-            rate = self.climb(rules[name], max(guessed[name], best * _STEP), best, name)
-            if rate:
-                best, told.rule = rate, name
-                found.append((rate, rules[name]))
-        # one that is a step below the plan anyway need not show for how long it holds
-        least = min(best, known / _STEP or _HALF * best)
-        held = self._held(found, least, told, "best_rule_of_thumb")
-        told.rule_rate, told.rule_held = held[0] if held else least, held is not None
-        if held:
-            told.rule = next(name for name in rules if rules[name] == held[1])
+    def _held(
+        self,
+        plan: Plan,
+        rate: float,
+        name: str,
+        applied: Plan | None = None,
+        seen: Callable[[Planned], None] = lambda job: None,
+    ) -> Held:
+        """For as long as a plan has to hold."""
+        began = monotonic()
+        measured = self._run(
+            plan.settings, round(rate), self.spec.hold_s, name, plan=applied, seen=seen
+        )
+        met = measured.of(self.slo) <= self.slo.seconds
+        return Held(str(plan.settings), rate, measured, met, self._speed(began))
 
-    def _rules_in_time(self, cluster: Cluster) -> dict[str, Settings]:
-        return {
-            name: settings
-            for name, settings in rules_of_thumb(cluster).items()
-            # rows wait for the interval alone: no rate could make up for that
-            if (self.slo.quantile or 0.5) * settings.trigger < self.slo.seconds
-        }
-
-    def _beside(self, plan: Plan, cluster: Cluster) -> list[Beside]:
-        """All that are searched, and rules of thumb, against the plan's settings."""
-        mine, rate = plan.settings.but(cap=None), round(_BESIDE * plan.rate)
-        rules = self._rules_in_time(cluster).values()
+    def _tried(self, told: Rates, plan: Plan, cluster: Cluster) -> None:
+        """All settings at the plan's rate; then the best of them and the plan's by turns."""
+        mine, rules = told.mine, list(told.rules.values())
         others = dict.fromkeys([*every(cluster, {0.0, mine.trigger}), *rules])
         too_late = Slo(f"{self.slo.measure} <= {_TOO_LATE * self.slo.seconds:g} s")
 
-        def took(settings: Settings, nth: int) -> Took:
-            name = f"beside the plan, round {nth + 1}: {settings}, {rate:,}/s"
-            give_up = None if settings == mine else too_late
-            measured = self._run(settings, rate, self.spec.seconds, name, give_up=give_up)
-            ended = give_up is not None and measured.of(give_up) > give_up.seconds
-            return Took(measured.of(self.slo), ended)
+        def took(settings: Settings, rate: float) -> Took:
+            name = f"all about the plan's rate: {settings}, {rate:,.0f}/s"
+            measured = self._run(settings, round(rate), self.spec.seconds, name, give_up=too_late)
+            return Took(measured.of(self.slo), measured.ended)
 
-        return beside(took, mine, [each for each in others if each != mine])
+        def best_of(seen: Sequence[Screened]) -> list[Screened]:
+            best_rules = [each for each in seen if each.settings in rules]
+            return [*seen[:_OTHERS], *best_rules[:_RULES]]
 
-    def _held(
-        self, found: Iterable[tuple[float, Settings]], least: float, told: Rates, name: str
-    ) -> tuple[float, Settings] | None:
-        """The highest rate that holds as long as the plan has to; None if none above ``least``.
+        each_one = [each for each in others if each != mine]
+        told.screened = screen(took, each_one, plan.rate, best_of)
+        entrants = dict.fromkeys([mine, *(each.settings for each in best_of(told.screened))])
 
-        Rates that were found in seconds often do not, and are tried again a step lower.
-        """
-        left = sorted(found, key=_rate)
-        while left and _rate(left[-1]) > least:
-            (rate, settings), began = left.pop(), monotonic()
-            if self._holds(settings, rate):
-                if (speed := self._speed(began)) is not None:
-                    told.speeds[name] = speed
-                return rate, settings
-            left = sorted([*left, (rate / _STEP, settings)], key=_rate)
-        return None
+        def on_time(settings: Settings, rate: float, nth: int) -> bool:
+            name, slo = f"by turns, round {nth}: {settings}, {rate:,.0f}/s", self.slo
+            measured = self._run(settings, round(rate), self.spec.seconds, name, give_up=slo)
+            return measured.of(slo) <= slo.seconds
 
-    def climb(self, settings: Settings, start: float, least: float, name: str) -> float:
-        """The highest rate that is on time, to 5 %; 0 if it is not above ``least``.
-
-        Steps become longer until the rate lies between two that were tried, then shorter. What is
-        late at a tenth of the first rate as well is given up.
-        """
-        met, missed, step = 0.0, math.inf, _STEP
-        rate = start
-        for nth in range(_CLIMBS):
-            if rate <= least or missed <= _STEP * max(met, least) * (1.0 + 1e-9):
-                break
-            if self._meets(settings, rate, name):
-                met = rate
-            else:
-                missed = rate
-            if nth == 1 and not met and not self._meets(settings, _TENTH * start, name):
-                break
-            if met and missed < math.inf:
-                rate = math.sqrt(met * missed)
-            else:
-                rate = rate * step if met else rate / step
-                step = min(_LONGEST_STEP, step * step)
-        return met
-
-    def _meets(self, settings: Settings, rate: float, name: str) -> bool:
-        name, slo = f"{name}, {rate:,.0f}/s", self.slo
-        measured = self._run(settings, round(rate), self.spec.seconds, name, give_up=slo)
-        return measured.of(slo) <= slo.seconds
-
-    def _holds(self, settings: Settings, rate: float) -> bool:
-        name, slo = f"{settings}, {rate:,.0f}/s", self.slo
-        measured = self._run(settings, round(rate), self.spec.hold_s, name, give_up=slo)
-        return measured.of(slo) <= slo.seconds
+        told.reached = contest(on_time, list(entrants), plan.rate, self.spec.rounds)
 
     def _run(
-        self, settings: Settings, rate: int, seconds: float, name: str, give_up: Slo | None = None
+        self,
+        settings: Settings,
+        rate: int,
+        seconds: float,
+        name: str,
+        give_up: Slo | None = None,
+        plan: Plan | None = None,
+        seen: Callable[[Planned], None] = lambda job: None,
     ) -> Measured:
         spec = self.spec
         return run(
             self.place, spec.workload, settings, rate, seconds, spec.warm_up_s, name, self.watch,
-            patience=max(10.0, 3.0 * self.slo.seconds), give_up=give_up,
+            patience=max(10.0, 3.0 * self.slo.seconds), give_up=give_up, plan=plan, seen=seen,
         )  # fmt: skip
 
 
-def _rate(found: tuple[float, Settings]) -> float:
-    return found[0]
+def _replanned(job: Planned) -> Plan:
+    """From what was seen, at that rate; or, if that is a bit too much, at the highest that is not.
+
+    The rate of a plan is the highest, so that a machine a little slower is enough for the former.
+    """
+    try:
+        return job.replan()
+    except Infeasible as no:
+        if not no.nearest_rate:
+            raise
+        return job.replan(_LESS * no.nearest_rate)
+
+
+def _rules_in_time(slo: Slo, cluster: Cluster) -> dict[str, Settings]:
+    return {
+        name: settings
+        for name, settings in rules_of_thumb(cluster).items()
+        # rows wait for the interval alone: no rate could make up for that
+        if (slo.quantile or 0.5) * settings.trigger < slo.seconds
+    }
 
 
 def every(cluster: Cluster, triggers: Iterable[float] = (0.0,)) -> Sequence[Settings]:
-    """All settings that are searched: up to as many tasks as slots, and twice as many."""
+    """All settings that are tried: up to as many tasks as slots, and twice as many."""
     tasks = [*range(1, cluster.slots + 1), 2 * cluster.slots]
     return [Settings(*each) for each in product(tasks, tasks, sorted(triggers))]
 

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +16,18 @@ from taut.bench.place import Place
 from taut.bench.plan.jobs import WINDOW_S, Ends, app
 from taut.bench.record import BenchError
 from taut.bench.rounds import quantile
+from taut.planning.plan import Plan
 from taut.planning.quantile import Spans
 from taut.planning.settings import Settings
 from taut.slo import Slo
-from taut.spark.planning.app import configured, made
+from taut.spark.planning.app import App, configured, made
+from taut.spark.planning.running import Planned
 from taut.spark.reduce.outcome import BatchStats, ReduceSink
+from taut.spark.sinks import SinkFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _LEAD_S = 1.0
 _LOOK_S = 0.1
@@ -42,13 +50,17 @@ Watcher = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Latency in seconds; of what never came out, as long as it was waited for."""
+    """Latency in seconds; of what never came out, as long as it was waited for.
+
+    ``ended``: the run was given up, as its objective was missed whatever came.
+    """
 
     mean: float
     p50: float
     p90: float
     p99: float
     results: int
+    ended: bool = False
 
     def of(self, slo: Slo) -> float:
         """What an objective bounds; only what is measured here."""
@@ -69,20 +81,24 @@ def run(
     watch: Watcher,
     patience: float,
     give_up: Slo | None = None,
+    plan: Plan | None = None,
+    seen: Callable[[Planned], None] = lambda planned: None,
 ) -> Measured:
     """Let rows arrive for the warm-up and the measured time, and wait for what is not out yet.
 
-    With an objective to give up at, only until it is missed, whatever may still come.
+    With an objective to give up at, only until it is missed, whatever may still come. With a plan
+    it is applied, and ``seen`` is handed the job before that is stopped.
     """
     start = time.time() + _LEAD_S
     ends = Ends("end" if workload == "windowed-words" else None)
     folder = Path(tempfile.mkdtemp(dir=place.folder))
-    with configured(place.spark, settings):
-        frame, sink = made(app(workload, rate, start, ends), place.spark, settings)
-        assert isinstance(sink, ReduceSink)
-        writer = frame.writeStream.foreachBatch(sink)
-        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(**settings.trigger_options()).start()
+    job, checkpoint = app(workload, rate, start, ends), folder / "checkpoint"
+    if plan is None:
+        query, sink = _started(place, job, settings, checkpoint)
+        planned = None
+    else:
+        planned, sink = _applied(place, job, plan, checkpoint)
+        query = planned.query
     begin = end = start + _STARTS_WITHIN_S + warm_up
     started = False
     try:
@@ -100,14 +116,41 @@ def run(
             if give_up and started and now > begin:
                 so_far = latency_of(batches, ends, start, rate, begin, end, now)
                 if so_far.of(give_up) > give_up.seconds:
-                    return so_far
+                    return replace(so_far, ended=True)
             phase = "warming up" if now < begin else "measuring" if now < end else "waiting"
             watch(Progress(name, 0, phase, max(0.0, end - now), rows))
             time.sleep(_LOOK_S)
-        return latency_of(sink.stats().batches, ends, start, rate, begin, end, end + patience)
+        told = latency_of(sink.stats().batches, ends, start, rate, begin, end, end + patience)
+        if planned is not None:
+            seen(planned)
+        return told
     finally:
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(
+    place: Place, job: App, settings: Settings, checkpoint: Path
+) -> tuple[StreamingQuery, ReduceSink]:
+    with configured(place.spark, settings):
+        frame, sink = made(job, place.spark, settings)
+        assert isinstance(sink, ReduceSink)
+        writer = frame.writeStream.foreachBatch(sink)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        return writer.trigger(**settings.trigger_options()).start(), sink
+
+
+def _applied(place: Place, job: App, plan: Plan, checkpoint: Path) -> tuple[Planned, ReduceSink]:
+    sinks: list[ReduceSink] = []
+
+    def kept(spark: SparkSession, settings: Settings) -> tuple[DataFrame, SinkFunction]:
+        frame, sink = made(job, spark, settings)
+        assert isinstance(sink, ReduceSink)
+        sinks.append(sink)
+        return frame, sink
+
+    planned = plan.apply(place.spark, kept, checkpoint)
+    return planned, sinks[0]
 
 
 def latency_of(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.bench.lines import live as shown
-from taut.bench.plan.figures import MEAN_WITHIN, P99_WITHIN, Compared, Rates
+from taut.bench.plan.figures import MEAN_WITHIN, P99_WITHIN, Compared, Rates, ratio
 from taut.bench.plan.run import Progress, Watcher
+from taut.slo import Slo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,21 +68,29 @@ def table(title: str, compared: Sequence[Compared]) -> Table:
 def rates_told(rates: Rates) -> list[str]:
     """The plan against the others."""
     told = []
-    if rates.plan_rate is not None and rates.plan_measured is not None:
-        held = "held" if rates.plan_held else "did not hold"
-        told.append(
-            f"plan: {rates.plan_rate:,.0f} rows/s, {held}, p99 {rates.plan_measured.p99:.3f} s"
-        )
-    if rates.rule_rate:
-        at_most = "" if rates.rule_held else "at most "
-        told.append(f"best rule of thumb: {at_most}{rates.rule_rate:,.0f} rows/s ({rates.rule})")
-    if rates.found_rate:
-        where = f" ({rates.found})" if rates.found else ", the plan's or a rule's"
-        told.append(f"best found by trying: {rates.found_rate:,.0f} rows/s{where}")
-    for each in rates.beside:
-        rounds = f"{each.rounds} rounds" if each.rounds > 1 else "one round"
-        late = f"{each.ratio:.2f} times as late{' or more' * each.at_least}"
-        told.append(f"beside the plan: {late}, {each.settings}, {rounds}")
+    for name, each in (("plan", rates.plan), ("planned again after that", rates.replanned)):
+        if each is not None:
+            held = "held" if each.met else "did not hold"
+            p99 = f"p99 {each.measured.p99:.3f} s"
+            told.append(f"{name}: {each.rate:,.0f} rows/s, {held}, {p99} ({each.settings})")
+    if rates.not_replanned is not None:
+        told.append(f"not planned again: {rates.not_replanned}")
+    rules = {settings: name for name, settings in rates.rules.items()}
+    mine = rates.of_mine()
+    for one in rates.reached:
+        names = [rules[one.settings]] if one.settings in rules else []
+        if one.settings == rates.mine:
+            names.append("the plan's settings")
+        elif mine is not None and isfinite(ratio(mine, one)):
+            names.append(f"the plan's reach {ratio(mine, one):.2f} times that")
+        if len(one.rates) > 1:
+            names.append("in each round " + ", ".join(f"{rate:,.0f}" for rate in one.rates))
+        what = f"{one.settings} ({'; '.join(names)})" if names else str(one.settings)
+        on_time = f"on time at up to {one.rate:,.0f} rows/s" if one.rate else "never on time"
+        told.append(f"{on_time}: {what}")
+    for each_one in rates.screened:
+        took = f"{each_one.took.seconds:.3f} s{' or more' * each_one.took.ended}"
+        told.append(f"at the plan's rate: {Slo(rates.slo).measure} {took}, {each_one.settings}")
     return told
 
 

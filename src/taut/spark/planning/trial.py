@@ -128,7 +128,15 @@ class Trial:
     def _ran_dry(self) -> None:
         """What comes later would run beside the turns of others."""
         self._meter.hold()
-        self._dry_from = min(self._dry_from, max(self._meter.written, default=-1) + 1)
+        self._dry_from = min(self._dry_from, self._full())
+
+    def _full(self) -> int:
+        """Batches up to the last one known not to be short."""
+        rows = {each["batchId"]: each["numInputRows"] for each in self._query.recentProgress}
+        least, full = SHORT * self.largest, max(rows, default=-1) + 1
+        while rows.get(full - 1, least) < least:
+            full -= 1
+        return full
 
     def _check(self) -> None:
         if not self._query.isActive:
