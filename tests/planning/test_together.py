@@ -395,7 +395,7 @@ def test_what_a_model_can_do_near_its_limit_is_planned() -> None:
         assert made.expected["p99"].seconds <= Slo(demand.slo).seconds
 
 
-def test_what_cannot_be_is_refused_before_anything_is_profiled() -> None:
+def test_what_cannot_be_is_refused_before_anything_is_profiled(tmp_path: Path) -> None:
     def app(spark: object, settings: object) -> object:
         raise AssertionError("it is profiled")
 
@@ -404,5 +404,10 @@ def test_what_cannot_be_is_refused_before_anything_is_profiled() -> None:
         taut.plan_together([fine, fine])
     with pytest.raises(PlanError, match=r"rate=0: rows a second"):
         taut.plan_together([fine, replace(fine, rate=0, name="other")])
+    kept = tmp_path / "app.profile.json"
+    msgspec.structs.replace(profile(), app="app").save(kept)
+    by_file = taut.Demand(profile=kept, slo="p99 <= 1 s", rate=1_000)
+    with pytest.raises(PlanError, match="name='app': is that of 2 queries"):
+        taut.plan_together([fine, by_file])
     with pytest.raises(taut.SloError):
         taut.plan_together([fine, replace(fine, slo="soon", name="other")])

@@ -168,8 +168,9 @@ class Query(StartedQuery):
         self._gate.end()
         self.query.stop()
         self._runtime._ended(self)
-        self._runtime._watching.ended(self, self.error())
         self.release()
+        self._sources.hear_out(deadline)
+        self._runtime._watching.ended(self, self.error())
         return drained
 
     def _wrote(self) -> bool:

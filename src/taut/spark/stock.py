@@ -85,6 +85,7 @@ class StockQuery(StartedQuery):
         self._ending = True
         self.query.stop()
         self.release()
+        self._sources.hear_out(deadline)
         return True
 
     def _write(self, df: DataFrame, batch_id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,8 @@ from taut.bench.plan.run import Measured, of_rows, of_windows
 from taut.bench.plan.show import of_settings, picture, rates_told
 from taut.bench.record import BenchError
 from taut.cli import main
-from taut.errors import PlanError
 from taut.planning.phases import fit
-from taut.planning.plan import make
+from taut.planning.plan import Infeasible, make
 from taut.planning.search import Search
 from taut.planning.settings import Cluster, Settings
 from taut.slo import Slo
@@ -90,6 +90,7 @@ def test_settings_are_compared_by_what_they_reach_in_the_same_round() -> None:
         "words.l1-r2-t0.reached_rate": 100.0,
         "words.l2-r1-t0.reached_rate": 102.0,
         "words.l2-r2-t0.reached_rate": 80.0,
+        "words.l2-r200-t0.reached_rate": 0.0,
         "words.l2-r2-t0.late_s": 0.9,
         "words.l2-r200-t0.late_at_least_s": 2.5,
     }
@@ -101,6 +102,14 @@ def test_settings_are_compared_by_what_they_reach_in_the_same_round() -> None:
     assert said[5] == (
         "at the plan's rate: p99 2.500 s or more, 2 lanes, 200 reducers, batches one after another"
     )
+
+
+def test_a_plan_whose_settings_are_never_on_time_is_told() -> None:
+    mine, other = Settings(1, 2), Settings(2, 2)
+    reached = [Reached(mine, (0.0, 0.0, 90.0)), Reached(other, (100.0, 100.0, 100.0))]
+    told = figures("words", [], Rates(mine=mine, reached=reached))
+    assert (told["words.plan_settings_rate"], told["words.best_found_rate"]) == (0.0, 100.0)
+    assert told["words.ratio.found"] == 0.0
 
 
 def test_rows_wait_for_their_batch() -> None:
@@ -194,9 +203,12 @@ def test_a_plan_is_held_planned_again_and_compared(
     ran: list[tuple[str, Settings]] = []
 
     class Job:
-        def replan(self) -> Any:
+        def replan(self, rate: float | None = None) -> Any:
             if not held:
-                raise PlanError("it cannot be met any more")
+                raise Infeasible("it cannot be met any more", None, 0.0)
+            if rate is None:
+                raise Infeasible("a bit too much", None, 1.2 * plan.rate)
+            assert rate < 1.2 * plan.rate
             return msgspec.structs.replace(plan, most=1.2 * plan.rate)
 
     def run(
@@ -204,10 +216,16 @@ def test_a_plan_is_held_planned_again_and_compared(
     ) -> Measured:
         ran.append((name, settings))
         if name == "plan":
+            assert how["plan"] is plan
             how["seen"](Job())
             return measured(p99=1.9 if held else 2.1)
-        bound = {mine: 1.3, best: 1.4, Settings(2, 2): 0.9}.get(settings, 0.5)
-        return measured(p99=1.9 if rate <= bound * plan.rate else 5.0)
+        bounds = {mine: 1.3, best: 1.4, Settings(2, 2): 0.9, Settings(2, 200): 0.2}
+        took = measured(p99=2.0 * rate / (bounds.get(settings, 0.55) * plan.rate))
+        until = how.get("give_up")
+        if until is None or took.of(until) <= until.seconds:
+            return took
+        # runs that were ended have all taken about the same
+        return replace(took, p99=1.01 * until.seconds, ended=True)
 
     monkeypatch.setattr(Trial, "_run", run)
     trial = Trial(None, Spec(slo=str(slo), rounds=2), slo, lambda progress: None)  # type: ignore[arg-type]
@@ -226,6 +244,12 @@ def test_a_plan_is_held_planned_again_and_compared(
     assert screened >= {*every(Cluster(1, 2)), Settings(2, 200), Settings(2, 2, 0.1)} - {mine}
     assert mine not in screened
     assert told.screened[0].settings == best
+    by_place = {each.settings: each for each in told.screened}
+    assert not by_place[best].took.ended
+    assert by_place[Settings(1, 1)].took == Took(pytest.approx(2.0 / 0.55, rel=1e-3), False), (
+        "not yet twice"
+    )
+    assert by_place[Settings(2, 200)].took.ended
     assert told.reached[0].settings == mine
     assert told.reached[0].rate == pytest.approx(1.3 * plan.rate, rel=0.06)
     found, rule = told.best_found(), told.best_rule()

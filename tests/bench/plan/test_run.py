@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from tests.planning.synthetic import profile
@@ -17,7 +19,9 @@ RATE = 2_000
 
 
 @pytest.mark.spark
-def test_a_plan_is_applied_and_planned_again_from_what_was_seen() -> None:
+def test_a_plan_is_applied_and_planned_again_from_what_was_seen(
+    eventually: Callable[..., None],
+) -> None:
     before = msgspec.structs.replace(profile(), app="words")
     plan = make(before, Slo("p99 <= 20 s"), RATE, [Cluster(1, 2)])
     # many batches in a short time
@@ -27,6 +31,7 @@ def test_a_plan_is_applied_and_planned_again_from_what_was_seen() -> None:
 
     def seen(job: Planned) -> None:
         assert job.query.isActive
+        eventually(lambda: len(job.batches()) > 4)
         again.append(job.replan())
 
     with spark_session("local[2]") as place:

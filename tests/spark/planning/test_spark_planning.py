@@ -17,7 +17,7 @@ from taut.planning.profile import PHASES, Windows
 from taut.planning.settings import Settings
 from taut.spark.planning import profiling, trial
 from taut.spark.planning.app import cluster_of, configured, made, windows_of
-from taut.spark.planning.meter import Batch, Meter
+from taut.spark.planning.meter import Batch, Meter, read_stages
 from taut.watch.records import Expected, Record
 from taut.workloads.generator import Load
 from taut.workloads.reduce import windowed_words, words, words_load
@@ -121,7 +121,7 @@ def test_what_cannot_be_had_is_refused_with_the_number(taken: taut.Profile) -> N
 
 
 def test_batches_of_plain_spark_are_measured_too(
-    spark: SparkSession, tmp_path: Path, eventually: Eventually
+    spark: SparkSession, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(2, 3)
     before = spark.conf.get("spark.sql.shuffle.partitions")
@@ -148,6 +148,11 @@ def test_batches_of_plain_spark_are_measured_too(
     # the watermark goes on by as much as time does
     swept = sum(batch.sample.swept for batch in batches)
     assert 0.0 < swept <= batches[-1].next_start - batches[0].start + 5.0
+    # Spark forgets stages: what a batch took is not known, nor if it may have had more of them
+    fourth = batches[3].start
+    kept = [stage for stage in read_stages(spark, batches[0].start) if stage.began >= fourth]
+    monkeypatch.setattr("taut.spark.planning.meter.read_stages", lambda spark, since: kept)
+    assert meter.batches(query.recentProgress)[0].number == batches[4].number
 
 
 def assert_charged(batches: Sequence[Batch], progress: Sequence[Any]) -> None:
@@ -321,11 +326,11 @@ def test_a_trial_that_only_has_what_comes_now_and_then_has_run_dry(
     """A topic that is read to its end still gets a row now and then: no batches to plan from."""
 
     def trickle(spark: SparkSession, settings: Settings) -> tuple[DataFrame, Any]:
-        # 1,000 rows were waiting, and one comes every second
-        rows = Load(time.time() - 1_000, 1, None, 1, settings.cap).stream(spark)
+        # 10,000 rows were waiting, and one comes every second
+        rows = Load(time.time() - 10_000, 1, None, 1, settings.cap).stream(spark)
         return rows, nowhere
 
-    tried = trial.Trial(spark, trickle, Settings(1, 1, cap=250), tmp_path, 3)
+    tried = trial.Trial(spark, trickle, Settings(1, 1, cap=2_500), tmp_path, 3)
     try:
         tried.begun()
         assert not tried.dry
@@ -333,11 +338,11 @@ def test_a_trial_that_only_has_what_comes_now_and_then_has_run_dry(
             if not tried.dry:
                 tried.turn(2)
         assert tried.dry
-        assert tried.largest == 250
+        assert tried.largest == 2_500
     finally:
         tried.stop()
     # four full batches were waiting, of which the first two are never taken; the short ones are not
-    assert {one.rows for one in tried.samples([])} == {250}
+    assert {one.rows for one in tried.samples([])} == {2_500}
 
 
 def test_an_app_that_reads_all_at_once_is_told_so(

@@ -270,6 +270,58 @@ def test_the_last_word_is_heard_last(
     assert [record.at for record in heard if isinstance(record, Source)] == [1, 2]
 
 
+def test_a_source_that_ends_is_heard_out(
+    desk: Desk, heard: list[Record], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taut.spark.source.control._PARTS_WITHIN", 60.0)
+    control, other = desk.control(), desk.control()
+    mine, others = (
+        Sources([], named=[(each, name, "")]) for each, name in ((control, "ads"), (other, "views"))
+    )
+    mine.announce()
+    source = Watched()
+    follower = Follower(wheel(control), source.stats, source.facts)
+    eventually(lambda: mine.telling)
+    assert not others.telling
+    ending = threading.Timer(0.3, follower.stop)
+    ending.start()
+    others.hear_out()
+    mine.hear_out()
+    # the source's own last word, and not what it told before
+    last = [record for record in heard if isinstance(record, Source)][-1]
+    assert (last.query, last.at) == ("ads", len(source.wanted))
+    assert follower._stopped
+    ending.join(30)
+    assert not mine.telling
+
+
+def test_a_source_that_was_killed_is_not_waited_for(
+    desk: Desk, heard: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taut.spark.source.control._PARTS_WITHIN", 0.2)
+    now = [100.0]
+    control = Control(desk, clock=lambda: now[0])
+    control.named("ads")
+    control.seen("killed")
+    control.hear(Look(control.name, "killed", 0, wait=TELL_EVERY))
+    Sources([], named=[(control, "ads", "")]).hear_out()
+    assert control.telling("ads")
+    now[0] += 100.0
+    assert not control.telling("ads")
+
+
+def test_a_source_of_a_query_that_nobody_watches_has_no_last_word(
+    desk: Desk, eventually: Eventually
+) -> None:
+    control = desk.control()
+    mine = Sources([], named=[(control, "ads", "")])
+    mine.announce()
+    follower = Follower(wheel(control), lambda: None, Watched().facts)
+    eventually(lambda: control.heard)
+    assert not mine.telling
+    follower.stop()
+
+
 def test_a_source_that_cannot_tell_is_steered_all_the_same(
     desk: Desk, heard: list[Record], eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from taut.spark.source import ending
 
 RUNNER = """
-import ctypes, signal, sys, threading
+import ctypes, signal, sys, threading, time
 from taut.spark.source import ending
 
 ending._WITHIN = float(sys.argv[2])
@@ -26,8 +26,10 @@ def part():
     begun.set()
     if how == "stops as well":
         sys.stdin.readline()
+    limit = time.monotonic() + 60
     while how == "hangs" or (how == "is stopping" and not end._signalled):
-        threading.Event().wait(0.01)
+        assert time.monotonic() < limit, how
+        time.sleep(0.01)
     if how == "fails":
         raise ValueError("no")
     print("stopped")
@@ -76,10 +78,8 @@ def line(running: subprocess.Popen[str]) -> str:
 
 def ended(running: subprocess.Popen[str]) -> tuple[str, str]:
     """What it says from here on."""
-    assert running.stdout is not None
-    assert running.stderr is not None
     with running:
-        return running.stdout.read(), running.stderr.read()
+        return running.communicate(timeout=60)
 
 
 def test_it_stops_in_order_and_says_nothing(folder: Path) -> None:

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 import taut
 from taut.policy import Decision, QueryView
-from taut.spark.source.control import Control
-from taut.spark.source.follower import Look
 from taut.watch.records import Record, Source
+from taut.watch.trace import read as recorded
 
 pytestmark = pytest.mark.spark
 
@@ -273,7 +272,7 @@ def test_a_resident_query_that_is_stopped_ends_in_silence(
 
 
 @pytest.mark.parametrize("timing", [{"timing": "batch"}, {"timing": "resident", "horizon": "2 s"}])
-def test_a_source_whose_query_ends_tells_the_rest(
+def test_what_a_source_tells_as_its_query_ends_is_recorded(
     spark: SparkSession,
     log: taut.MemoryLog,
     tmp_path: Path,
@@ -282,24 +281,16 @@ def test_a_source_whose_query_ends_tells_the_rest(
     monkeypatch: pytest.MonkeyPatch,
     timing: dict[str, str],
 ) -> None:
-    """Spark ends a source's process with a signal: it is not to die before its last word."""
-
-    last: list[int] = []
-    hear = Control.hear
-
-    def hear_last(self: Control, look: Look) -> None:
-        if look.wait == 0.0 and look.facts is not None:
-            last.append(sum(lane.rows for lane in look.facts.lanes))
-        hear(self, look)
-
-    monkeypatch.setattr(Control, "hear", hear_last)
+    """Spark ends a source's process with a signal, and goes on; the run is closed thereafter."""
+    monkeypatch.setattr("taut.spark.source.control._PARTS_WITHIN", 60.0)
     seen = Seen()
-    with taut.Runtime(spark) as runtime:
+    with taut.Runtime(spark, trace=tmp_path / "runs") as runtime:
         stream = read(spark, log, lanes=1, **timing).load()
-        runtime.start(stream, name="q", sink=seen, checkpoint=tmp_path)
+        runtime.start(stream, name="q", sink=seen, checkpoint=tmp_path / "checkpoint")
         eventually(lambda: any(isinstance(record, Source) for record in heard), within=60)
         log.append(["a", "b"])
+        # it tells once a second, and so for the most part not of these
         eventually(lambda: seen.values() == ["a", "b"])
-        assert not last
-    # nobody waits for that process
-    eventually(lambda: last == [2], within=30)
+    assert runtime.trace is not None
+    told = [each for each in recorded(runtime.trace) if isinstance(each, Source)]
+    assert sum(lane.rows for lane in told[-1].lanes) == 2

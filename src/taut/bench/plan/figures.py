@@ -97,7 +97,7 @@ class Rates:
 
     def of_mine(self) -> Reached | None:
         """What the plan's settings reach."""
-        return _best([each for each in self.reached if each.settings == self.mine])
+        return next((each for each in self.reached if each.settings == self.mine), None)
 
 
 def _best(reached: Sequence[Reached]) -> Reached | None:
@@ -143,7 +143,7 @@ def _of_rates(workload: str, rates: Rates) -> dict[str, float]:
     for name, other in (("rule_of_thumb", rule), ("found", found)):
         if mine is not None and other is not None and isfinite(ratio(mine, other)):
             told[f"{workload}.ratio.{name}"] = round(ratio(mine, other), 4)
-    for each in filter(lambda one: one.rate, rates.reached):
+    for each in rates.reached:
         told[f"{workload}.{settings_name(each.settings)}.reached_rate"] = round(each.rate, 1)
     for one in rates.screened:
         late = "late_at_least_s" if one.took.ended else "late_s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,6 +146,12 @@ def plan_together(
             raise PlanError(
                 f"{demand.name or demand.app}: rate={demand.rate!r}: rows a second, above zero"
             )
+    demands = [
+        replace(each, profile=Profile.load(each.profile))
+        if isinstance(each.profile, str | Path)
+        else each
+        for each in demands
+    ]
     refuse_twice([name for demand in demands if (name := _name_of(demand)) is not None])
     wanted = []
     for demand in demands:
@@ -160,9 +166,13 @@ def plan_together(
 
 
 def _name_of(demand: Demand) -> str | None:
-    """What its plan will be called; None where its profile says that, and has yet to be read."""
-    if demand.name is not None or demand.profile is not None or demand.app is None:
+    """What its plan will be called; None where nothing says that."""
+    if demand.name is not None:
         return demand.name
+    if isinstance(demand.profile, Profile):
+        return demand.profile.app
+    if demand.app is None:
+        return None
     return Path(demand.app).stem if isinstance(demand.app, str | Path) else name_of(demand.app)
 
 

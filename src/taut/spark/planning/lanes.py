@@ -143,6 +143,7 @@ def serve(
                     ))  # fmt: skip
                 finally:
                     query.stop()
+            sources.hear_out()
         finally:
             sources.release()
     finally:

@@ -6,6 +6,7 @@ store has its stages; the sink is timed by being called. Nothing listens, no job
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -119,7 +120,8 @@ class Meter:
     ) -> list[Batch]:
         """Those that were written, counted and followed by another, of ``query.recentProgress``.
 
-        ``stages``, where somebody has read them already.
+        ``stages``, where somebody has read them already, or none are needed. Where they are read
+        here, batches of which Spark has forgotten some are left out.
         """
         told: dict[int, BatchStats] = {}
         if isinstance(self._sink, ReduceSink):
@@ -137,6 +139,10 @@ class Meter:
             return []
         if stages is None:
             stages = read_stages(self._spark, _epoch(starts[following[0][0]]["timestamp"]))
+            oldest = min((stage.began for stage in stages), default=math.inf)
+            known = [(a, b) for a, b in following if _epoch(starts[a]["timestamp"]) >= oldest]
+            # the oldest stage is one of the first batch, unless Spark has forgotten some
+            following = known if len(known) < len(following) - 1 else following
         times = [each["eventTime"] for each in progress]
         first = min((_epoch(each["min"]) for each in times if "min" in each), default=0.0)
         return [

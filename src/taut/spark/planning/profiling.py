@@ -121,8 +121,8 @@ def take(
         if not large and at_once is not None:
             raise ProfileError(
                 f"{name}: a batch had {at_once[0]:,} rows where {at_once[1]:,} at most were asked "
-                "for, and too few came after it: the app has to read with settings.cap, and its "
-                "source to hold a backlog"
+                "for, and too few came after it: the app has to read with settings.cap (several "
+                "sources with a share of it each), and its source to hold a backlog"
             )
         if not large:
             raise ProfileError(

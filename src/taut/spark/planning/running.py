@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from taut.planning.profile import Windows
 from taut.planning.quantile import Spans
 from taut.slo import Slo
 from taut.spark.planning.app import App, configured, made
-from taut.spark.planning.meter import Batch, Meter
+from taut.spark.planning.meter import Batch, Meter, Stage
 from taut.spark.sinks import refuse_old_results
 from taut.spark.source.control import sources_of
 from taut.watch import hub
@@ -28,12 +30,16 @@ from taut.watch.records import Expected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("taut")
 _SETTLED = 5
 """Batches at the start that say nothing: what waited when it began is in them."""
+_NEWEST = 100
+"""Batches that are looked at: each costs calls into the JVM, beside the query."""
 _LOOK_EVERY = 20
+_LOOKS_WITHIN = 5.0
 _AS_EXPECTED = (False, False, False)
 """Neither missed nor beyond what was expected, to either side."""
 
@@ -90,6 +96,7 @@ class Planned:
     def __init__(self, plan: Plan, spark: SparkSession, app: App, checkpoint: str | Path) -> None:
         self.plan = plan
         self._said = _AS_EXPECTED
+        self._looking = threading.Thread()
         trigger: Any = plan.settings.trigger_options()
         with configured(spark, plan.settings):
             frame, sink = made(app, spark, plan.settings)
@@ -101,9 +108,21 @@ class Planned:
             self.query: StreamingQuery = writer.trigger(**trigger).start()
         tell(plan)
 
-    def batches(self) -> list[Batch]:
-        """Those that Spark still remembers, without the first few."""
-        return self._meter.batches(self.query.recentProgress)[_SETTLED:]
+    def batches(self, stages: Sequence[Stage] | None = None) -> list[Batch]:
+        """The newest that Spark still remembers, without the first few.
+
+        ``stages``, where they are not needed: many are slow to read.
+        """
+        return self._meter.batches(self._progress(), stages)[_SETTLED:]
+
+    def _progress(self) -> list[StreamingQueryProgress]:
+        from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+        told = self.query._jsq.recentProgress()
+        return [
+            StreamingQueryProgress.fromJson(json.loads(told[index].json()))
+            for index in range(max(0, len(told) - _NEWEST), len(told))
+        ]
 
     def drift(self) -> Drift | None:
         """How the latency that was seen compares; None before there are batches enough.
@@ -111,7 +130,7 @@ class Planned:
         Rows are taken to have arrived evenly while the batch before theirs ran, and windows to be
         seen by the first batch after their end and the watermark's delay.
         """
-        batches = self.batches()
+        batches = self.batches(stages=())
         seen = observed(batches, self.plan.profile.windows)
         if seen is None:
             return None
@@ -146,21 +165,24 @@ class Planned:
     def stop(self) -> None:
         """End it, after the batch that runs."""
         self._meter.stop(self.query)
+        if self._looking.is_alive():
+            self._looking.join(_LOOKS_WITHIN)
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
         self._meter(df, batch_id)
-        if batch_id and batch_id % _LOOK_EVERY == 0:
-            try:
-                self._look()
-            except Exception as error:  # who looks must not end what is looked at
-                log.warning("%s: drift cannot be told: %r", self.plan.app, error)
+        if batch_id and batch_id % _LOOK_EVERY == 0 and not self._looking.is_alive():
+            # in a thread of its own: rows do not wait for it
+            self._looking = threading.Thread(target=self._look, name="taut-drift", daemon=True)
+            self._looking.start()
 
     def _look(self) -> None:
-        # after a restart a batch may come before Spark has given the query
-        drift = self.drift() if hasattr(self, "query") else None
-        if drift is None:
+        try:
+            # after a restart a batch may come before Spark has given the query
+            drift = self.drift() if hasattr(self, "query") else None
+        except Exception as error:  # who looks must not end what is looked at
+            log.warning("%s: drift cannot be told: %r", self.plan.app, error)
             return
-        if drift.state != self._said:
+        if drift is not None and drift.state != self._said:
             self._said = drift.state
             log.warning("%s: %s%s", self.plan.app, drift, "; replan()" * any(drift.state))
 

@@ -133,7 +133,9 @@ class Trial:
     def _full(self) -> int:
         """Batches up to the last one known not to be short."""
         rows = {each["batchId"]: each["numInputRows"] for each in self._query.recentProgress}
-        least, full = SHORT * self.largest, max(rows, default=-1) + 1
+        # the first ones may have had all that a source that knows no cap could give
+        usual = [many for number, many in rows.items() if number >= CUT] or [*rows.values()]
+        least, full = SHORT * max(usual, default=0), max(rows, default=-1) + 1
         while rows.get(full - 1, least) < least:
             full -= 1
         return full

@@ -8,6 +8,7 @@ which the source asks and the driver answers when there is news.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -33,6 +34,8 @@ _MOST_REMEMBERED = 100
 """Sources of one read whose query is remembered: one that was silent for long may ask again."""
 _COMES_WITHIN = 2.0
 """Seconds that a source may take to come before the next is named all the same."""
+_PARTS_WITHIN = 3.0
+"""Seconds that sources of a query that has ended may take for their last word."""
 _POLL = 0.01
 
 
@@ -55,6 +58,7 @@ class Control:
         self._query = (f"taut.read {self.name[:6]}", "")
         self._coming: list[tuple[object, tuple[str, str]]] = []
         self._queries: dict[str, tuple[str, str]] = {}
+        self._telling: dict[str, float] = {}
 
     @property
     def option(self) -> str:
@@ -154,6 +158,19 @@ class Control:
                     shares=stats.shares,
                 )
             )
+        with self._desk.lock:
+            # one that tells wants to be asked sooner than one that does not
+            if 0.0 < look.wait < ASK_FOR:
+                self._telling[look.source] = self._clock()
+            else:
+                self._telling.pop(look.source, None)
+
+    def telling(self, query: str) -> bool:
+        """Whether a source of the query still has a last word to say."""
+        with self._desk.lock:
+            limit = self._clock() - _GONE_AFTER
+            self._telling = {s: at for s, at in self._telling.items() if at >= limit}
+            return any(self._queries.get(s, self._query)[0] == query for s in self._telling)
 
     def _tell(self, **change: object) -> None:
         told = msgspec.structs.replace(self._told, **change)
@@ -271,6 +288,20 @@ class Sources:
         """The query has ended."""
         for control in {*self._controls, *(control for control, _, _ in self._named)}:
             control.release(self)
+
+    @property
+    def telling(self) -> bool:
+        """Whether one of them still has a last word to say to those who watch."""
+        return any(control.telling(query) for control, query, _ in self._named)
+
+    def hear_out(self, deadline: float = math.inf) -> None:
+        """The query has ended: wait, not for long, for what its sources tell last.
+
+        Nothing else waits for it: Spark tells a source's process to end, and goes on.
+        """
+        limit = min(time.monotonic(), deadline) + _PARTS_WITHIN
+        while self.telling and time.monotonic() < limit:
+            time.sleep(_POLL)
 
     def hold(self) -> bool:
         """Let no source plan a batch until :meth:`go`; False where that cannot be."""
