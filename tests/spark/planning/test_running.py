@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.planning.synthetic import profile, sample
 
@@ -85,6 +86,13 @@ def test_drift_is_logged_when_something_begins_or_ends(
             "missing" in caplog.text or "beyond" in caplog.text
         )
     assert logged == [told for _, told in steps]
+
+
+def test_what_was_seen_on_another_cluster_is_not_planned_from(plan: taut.Plan) -> None:
+    job = Planned.__new__(Planned)
+    job.plan = msgspec.structs.replace(plan, cluster=taut.Cluster(4, 8))
+    with pytest.raises(taut.PlanError, match=r"and runs on 4 executors .* plan it anew"):
+        job.replan()
 
 
 def test_nobody_listens_and_nothing_is_made(

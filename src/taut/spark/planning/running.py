@@ -154,7 +154,17 @@ class Planned:
         return drift
 
     def replan(self, rate: float | None = None) -> Plan:
-        """A new plan from the old profile and what was seen since; at the rate seen, or a given."""
+        """A new plan from the old profile and what was seen since; at the rate seen, or a given.
+
+        Only where the job runs on the cluster that was profiled: what batches take on another one
+        does not go with the rest of the profile.
+        """
+        if self.plan.cluster != self.plan.profile.cluster:
+            raise PlanError(
+                f"{self.plan.app}: profiled on {self.plan.profile.cluster} and runs on "
+                f"{self.plan.cluster}, so that what was seen does not go with its profile: plan "
+                "it anew from a profile that is taken here, taut.plan(app, ...)"
+            )
         drift = self.drift()
         if drift is None:
             raise PlanError(f"{self.plan.app}: too few batches yet to plan from")
